@@ -1,0 +1,170 @@
+"""What is computed and on what: shapes, configurations, devices. A leaf: standard library only, imported by anyone."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field, replace
+from typing import Any, Mapping
+
+from profiler.errors import BadInput
+
+ELEMENT_BYTES = {"fp64": 8, "fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 1}
+DIRECTIONS = ("forward", "backward")
+
+# The key of a configuration, carried by every row of `launches` and `timings`; null in reports that are not ours.
+CONFIG_KEY = (
+    "config_id", "implementation", "stage", "direction", "dtype", "batch", "heads", "kv_heads",
+    "nq", "nk", "head_dim", "mask", "range_path",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Mask:
+    """Which keys a query sees: keys j with i + nk - nq - left <= j <= i + nk - nq + right (bottom-right aligned).
+
+    A side of -1 is unlimited. ``full`` is (-1, -1), ``causal`` is (-1, 0), a window is ``window:LEFT,RIGHT``.
+    """
+
+    left: int = -1
+    right: int = -1
+
+    @classmethod
+    def parse(cls, text: str) -> Mask:
+        if text == "full":
+            return cls()
+        if text == "causal":
+            return cls(-1, 0)
+        match = re.fullmatch(r"window:(-1|\d+),(-1|\d+)", text)
+        if not match:
+            raise BadInput(f"mask: expected 'full', 'causal' or 'window:LEFT,RIGHT', got {text!r}.")
+        return cls(int(match[1]), int(match[2]))
+
+    def __str__(self) -> str:
+        return {(-1, -1): "full", (-1, 0): "causal"}.get((self.left, self.right), f"window:{self.left},{self.right}")
+
+    def visible(self, row: int, nq: int, nk: int) -> range:
+        """The keys that query ``row`` of ``nq`` sees among ``nk`` keys; empty where it sees none."""
+        middle = row + nk - nq
+        low = 0 if self.left < 0 else max(0, middle - self.left)
+        high = nk if self.right < 0 else min(nk, middle + self.right + 1)
+        return range(low, max(low, high))
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionShape:
+    """One attention call: (batch, heads, nq, head_dim) queries against (batch, kv_heads, nk, head_dim) keys and values."""
+
+    batch: int
+    heads: int
+    nq: int
+    nk: int
+    head_dim: int
+    kv_heads: int = 0  # 0: as many as heads
+    dtype: str = "bf16"
+    mask: str = "full"
+
+    def __post_init__(self) -> None:
+        if self.kv_heads == 0:
+            object.__setattr__(self, "kv_heads", self.heads)
+        for name in ("batch", "heads", "kv_heads", "nq", "nk", "head_dim"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < (0 if name in ("nq", "nk") else 1):
+                raise BadInput(f"{name}: expected a positive whole number, got {value!r}.")
+        if self.heads % self.kv_heads:
+            raise BadInput(f"kv_heads: expected a divisor of heads = {self.heads}, got {self.kv_heads}.")
+        if self.dtype not in ELEMENT_BYTES:
+            raise BadInput(f"dtype: expected one of {', '.join(ELEMENT_BYTES)}, got {self.dtype!r}.")
+        Mask.parse(self.mask)
+
+    @property
+    def element_bytes(self) -> int:
+        return ELEMENT_BYTES[self.dtype]
+
+    @property
+    def q_bytes(self) -> int:
+        """Bytes of Q, and of O."""
+        return self.batch * self.heads * self.nq * self.head_dim * self.element_bytes
+
+    @property
+    def k_bytes(self) -> int:
+        """Bytes of K, and of V."""
+        return self.batch * self.kv_heads * self.nk * self.head_dim * self.element_bytes
+
+    @property
+    def matrix_bytes(self) -> int:
+        """Bytes of one materialised N×N matrix (S or P) in the shape's dtype."""
+        return self.batch * self.heads * self.nq * self.nk * self.element_bytes
+
+    def label(self) -> str:
+        """As people write it: ``B1 H16 N4096 D64 bf16 causal``."""
+        n = f"N{self.nq}" if self.nq == self.nk else f"Nq{self.nq} Nk{self.nk}"
+        h = f"H{self.heads}" if self.heads == self.kv_heads else f"H{self.heads}/{self.kv_heads}"
+        return f"B{self.batch} {h} {n} D{self.head_dim} {self.dtype} {self.mask}"
+
+
+@dataclass(frozen=True, slots=True)
+class RunConfig:
+    """One thing to profile: an implementation on a shape in one direction, with its tuning parameters (block_m, ...)."""
+
+    implementation: str
+    shape: AttentionShape
+    direction: str = "forward"
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.direction not in DIRECTIONS:
+            raise BadInput(f"direction: expected one of {', '.join(DIRECTIONS)}, got {self.direction!r}.")
+
+    @property
+    def config_id(self) -> str:
+        """A name that is unique in a bundle and safe inside an NVTX filter: letters, digits, '-' and '_' only."""
+        s = self.shape
+        parts = [self.implementation, self.direction, s.dtype, f"b{s.batch}", f"h{s.heads}", f"hk{s.kv_heads}",
+                 f"q{s.nq}", f"k{s.nk}", f"d{s.head_dim}", s.mask]
+        parts += [f"{name}{value}" for name, value in sorted(self.parameters.items())]
+        return re.sub(r"[^A-Za-z0-9_-]+", "_", "-".join(parts))
+
+    def key(self, stage: str | None = None) -> dict[str, Any]:
+        """The columns of CONFIG_KEY for one stage of this configuration (None: the configuration as a whole)."""
+        s = self.shape
+        return {
+            "config_id": self.config_id, "implementation": self.implementation, "stage": stage,
+            "direction": self.direction, "dtype": s.dtype, "batch": s.batch, "heads": s.heads,
+            "kv_heads": s.kv_heads, "nq": s.nq, "nk": s.nk, "head_dim": s.head_dim, "mask": s.mask,
+            "range_path": f"{self.config_id}/{stage}" if stage else self.config_id,
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        s = self.shape
+        shape = {name: getattr(s, name) for name in s.__dataclass_fields__}
+        return {"implementation": self.implementation, "direction": self.direction, "shape": shape,
+                "parameters": dict(self.parameters)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> RunConfig:
+        return cls(data["implementation"], AttentionShape(**data["shape"]), data.get("direction", "forward"),
+                   dict(data.get("parameters", {})))
+
+    def with_shape(self, **changes: Any) -> RunConfig:
+        return replace(self, shape=replace(self.shape, **changes))
+
+
+def parameters_text(parameters: Mapping[str, Any]) -> str:
+    """Tuning parameters as the tables hold them: compact JSON with sorted keys."""
+    return json.dumps(dict(parameters), sort_keys=True, separators=(",", ":"))
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSpec:
+    """A GPU as the models need it. None: not known, and then nothing that needs it is predicted."""
+
+    name: str
+    cc: str
+    sm_count: int | None = None
+    l2_size_bytes: int | None = None
+    sm_clock_hz: float | None = None
+    dram_bytes_per_s: float | None = None
+    l2_bytes_per_s: float | None = None
+    tensor_flops_per_s: float | None = None  # dense, for the operand type in question
+    source: str = ""  # "report counters", "measured", "data sheet"

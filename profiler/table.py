@@ -1,0 +1,191 @@
+"""The tidy tables: their columns, units and meaning; making, checking, reading and writing them.
+
+One row of ``launches`` is one kernel launch, one row of ``metrics`` one raw counter of a launch, one row of ``timings``
+one configuration timed without a profiler. Base units everywhere (bytes, nanoseconds, hertz, per cent of 100).
+A value that was not measured is null, never 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Iterable, Mapping, Sequence
+
+import pandas as pd
+
+from profiler.errors import BadInput, DamagedFile
+from profiler.spec import CONFIG_KEY
+
+TEXT, WHOLE, REAL, FLAG = "string", "Int64", "Float64", "boolean"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column: pandas dtype, unit ("" for none), what it means, and how its value comes about.
+
+    kind: "identity" (which launch), "measured" (a counter as read), "derived" (computed from counters or attributes).
+    """
+
+    name: str
+    dtype: str
+    unit: str
+    meaning: str
+    kind: str = "measured"
+
+
+def _key_columns() -> tuple[Column, ...]:
+    whole = {"batch", "heads", "kv_heads", "nq", "nk", "head_dim"}
+    meaning = {
+        "config_id": "configuration this row belongs to", "implementation": "name in the kernel registry, or a peer",
+        "stage": "step of the implementation (scores, scale, mask, softmax, values; attention when it is one)",
+        "direction": "forward or backward", "dtype": "element type of Q, K and V", "batch": "batch size",
+        "heads": "query heads", "kv_heads": "key/value heads", "nq": "queries", "nk": "keys", "head_dim": "head size",
+        "mask": "full, causal or window:LEFT,RIGHT", "range_path": "NVTX ranges from outermost to innermost",
+    }
+    return tuple(Column(n, WHOLE if n in whole else TEXT, "", meaning[n], "identity") for n in CONFIG_KEY)
+
+
+LAUNCHES: tuple[Column, ...] = (
+    Column("source", TEXT, "", "file or bundle the row came from", "identity"),
+    Column("launch", WHOLE, "", "order of the launch in its source, from 0", "identity"),
+    Column("range", TEXT, "", "name of the innermost NVTX range", "identity"),
+    Column("domain", TEXT, "", "NVTX domain of that range", "identity"),
+    Column("kernel", TEXT, "", "demangled kernel name", "identity"),
+    Column("device", TEXT, "", "GPU name as reported", "identity"),
+    Column("cc", TEXT, "", "compute capability, as 9.0", "identity"),
+    Column("grid", TEXT, "blocks", "x,y,z", "identity"),
+    Column("block", TEXT, "threads", "x,y,z", "identity"),
+    Column("duration_ns", REAL, "ns", "GPU time of the launch under the profiler"),
+    Column("dram_read_bytes", REAL, "B", "bytes read from device memory"),
+    Column("dram_write_bytes", REAL, "B", "bytes written to device memory"),
+    Column("dram_bytes_per_second", REAL, "B/s", "achieved device-memory bandwidth"),
+    Column("l2_bytes", REAL, "B", "bytes of all L2 requests"),
+    Column("l2_to_xbar_bytes", REAL, "B", "bytes sent from L2 into the crossbar: the traffic of the L2 roof", "derived"),
+    Column("l2_to_sm_bytes", REAL, "B", "bytes that arrived at the SMs from L2"),
+    Column("sm_to_l2_bytes", REAL, "B", "bytes that left the SMs for L2"),
+    Column("tensor_flops", REAL, "FLOP", "floating-point operations of the tensor cores, a multiply-add counts 2"),
+    Column("tensor_ops", REAL, "op", "integer operations of the tensor cores"),
+    Column("tensor_dtype", TEXT, "", "operand type of most tensor operations", "derived"),
+    Column("fp32_flops", REAL, "FLOP", "CUDA-core fp32 operations, fadd + fmul + 2·ffma", "derived"),
+    Column("fp16_flops", REAL, "FLOP", "CUDA-core fp16 operations, both lanes", "derived"),
+    Column("fp64_flops", REAL, "FLOP", "CUDA-core fp64 operations", "derived"),
+    Column("special_ops", REAL, "op", "thread-level special-function operations (exponentials and the like)", "derived"),
+    Column("tensor_pipe_pct", REAL, "%", "cycles the tensor pipe was active, of elapsed cycles"),
+    Column("achieved_occupancy_pct", REAL, "%", "active warps, of the most an SM can hold"),
+    Column("theoretical_occupancy_pct", REAL, "%", "most active warps that the launch's resources allow"),
+    Column("occupancy_limiter", TEXT, "", "resource that sets the theoretical occupancy", "derived"),
+    Column("registers_per_thread", REAL, "registers", "registers a thread"),
+    Column("shared_bytes_per_block", REAL, "B", "shared memory a block"),
+    Column("waves_per_sm", REAL, "waves", "grid size over the blocks that are resident at once"),
+    Column("spill_requests", REAL, "requests", "local-memory requests caused by register spills"),
+    Column("sm_clock_hz", REAL, "Hz", "average SM clock during the launch"),
+    Column("dram_peak_bytes_per_s", REAL, "B/s", "device-memory peak at the measured clock", "derived"),
+    Column("l2_peak_bytes_per_s", REAL, "B/s", "L2 → crossbar peak at the measured clock", "derived"),
+    Column("tensor_peak_flops_per_s", REAL, "FLOP/s", "dense tensor peak for tensor_dtype at the measured clock", "derived"),
+    Column("l2_size_bytes", REAL, "B", "L2 size"),
+    Column("sm_count", REAL, "SMs", "streaming multiprocessors"),
+    *_key_columns(),
+    Column("parameters", TEXT, "", "tuning parameters as JSON: block_m, block_n, num_warps, num_stages, ...", "identity"),
+)
+
+METRICS: tuple[Column, ...] = (
+    Column("launch", WHOLE, "", "row of launches this belongs to", "identity"),
+    Column("metric", TEXT, "", "name as Nsight Compute writes it", "identity"),
+    Column("unit", TEXT, "", "unit as it came", "identity"),
+    Column("value", TEXT, "", "value as it came, as text (numbers keep all their digits)"),
+    Column("used_for", TEXT, "", "launches columns that use it, separated by spaces; null when none does", "identity"),
+)
+
+TIMINGS: tuple[Column, ...] = (
+    *_key_columns(),
+    Column("parameters", TEXT, "", "tuning parameters as JSON", "identity"),
+    Column("status", TEXT, "", "ok, or why there is no value (out of memory, refused: ...)", "identity"),
+    Column("median_ns", REAL, "ns", "median of CUDA-event times, L2 flushed before each call"),
+    Column("p20_ns", REAL, "ns", "20th percentile of the same"),
+    Column("p80_ns", REAL, "ns", "80th percentile of the same"),
+    Column("warm_median_ns", REAL, "ns", "median without the flush"),
+    Column("repetitions", WHOLE, "", "timed calls"),
+    Column("peak_memory_bytes", REAL, "B", "peak allocation above the inputs during one call, output included"),
+    Column("error_max_abs", REAL, "", "largest |output − float64 reference|"),
+    Column("error_relative", REAL, "", "‖output − reference‖ / ‖reference‖, float64 reference"),
+    Column("error_eager_relative", REAL, "", "the same of eager PyTorch in the same dtype"),
+    Column("error_rows", TEXT, "", "rows compared: all, or which sample"),
+    Column("sm_clock_hz", REAL, "Hz", "SM clock read right after the timed calls"),
+    Column("power_w", REAL, "W", "board power read right after the timed calls"),
+    Column("note", TEXT, "", "anything a reader must know of this row", "identity"),
+)
+
+TABLES: Mapping[str, tuple[Column, ...]] = {"launches": LAUNCHES, "metrics": METRICS, "timings": TIMINGS}
+
+
+def column(table: str, name: str) -> Column:
+    """The schema entry of one column."""
+    for entry in TABLES[table]:
+        if entry.name == name:
+            return entry
+    raise KeyError(f"{table} has no column {name!r}")
+
+
+def make(table: str, rows: Iterable[Mapping[str, Any]] = ()) -> pd.DataFrame:
+    """A table of the schema from dicts; absent keys become null, unknown keys are a programming error."""
+    schema = TABLES[table]
+    names = {c.name for c in schema}
+    rows = list(rows)
+    unknown = {key for row in rows for key in row} - names
+    if unknown:
+        raise KeyError(f"{table} has no column {sorted(unknown)}")
+    return pd.DataFrame(
+        {c.name: pd.array([row.get(c.name) for row in rows], dtype=c.dtype) for c in schema},
+        columns=[c.name for c in schema],
+    )
+
+
+def validate(table: str, frame: pd.DataFrame) -> pd.DataFrame:
+    """``frame`` in the schema's column order and dtypes: missing columns added as null, unknown ones refused."""
+    schema = TABLES[table]
+    unknown = [str(name) for name in frame.columns if name not in {c.name for c in schema}]
+    if unknown:
+        raise BadInput(f"table {table}: unknown column {', '.join(unknown)}.",
+                       remedy="Was the table written by a later FlashScope? Update, or import the original reports again.")
+    out = {}
+    for c in schema:
+        values: Any = frame[c.name] if c.name in frame.columns else [None] * len(frame)
+        try:
+            out[c.name] = pd.Series(values).astype(c.dtype).reset_index(drop=True)
+        except (TypeError, ValueError) as error:
+            raise BadInput(f"table {table}, column {c.name}: expected {c.dtype} values, got {str(error)[:120]}.") from error
+    return pd.DataFrame(out, columns=[c.name for c in schema])
+
+
+def concat(table: str, frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """Several tables of one schema as one."""
+    frames = [f for f in frames if len(f)]
+    return validate(table, pd.concat(frames, ignore_index=True)) if frames else make(table)
+
+
+def write(table: str, frame: pd.DataFrame, path: Path) -> None:
+    """Write ``frame`` as parquet."""
+    validate(table, frame).to_parquet(path, index=False, compression="zstd")
+
+
+def read(table: str, path: Path) -> pd.DataFrame:
+    """Read a parquet file and check it against the schema."""
+    try:
+        frame = pd.read_parquet(path, dtype_backend="numpy_nullable")
+    except Exception as error:  # pyarrow raises many classes for a damaged file
+        raise DamagedFile(f"{path.name}: not a readable parquet table ({str(error)[:120]}).",
+                          remedy="Copy the bundle again, or import the original reports again.") from error
+    return validate(table, frame)
+
+
+def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Rows as plain dicts for JSON: null stays None, a whole number is an int (counters are)."""
+    def plain(value: Any) -> Any:
+        if value is None or value is pd.NA or (isinstance(value, float) and value != value):
+            return None
+        if hasattr(value, "item"):
+            value = value.item()
+        return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 2**53 else value
+
+    names = list(frame.columns)
+    return [dict(zip(names, map(plain, row))) for row in frame.itertuples(index=False, name=None)]
