@@ -1,0 +1,81 @@
+"""The tidy tables and bundles: what goes in comes out, and what does not fit is refused by name."""
+
+import json
+
+import pandas as pd
+import pytest
+
+from profiler import bundle, table
+from profiler.errors import BadInput, DamagedFile, NewerSchema
+from profiler.spec import CONFIG_KEY, AttentionShape, Mask, RunConfig
+from tests import synthetic
+
+
+def test_absent_values_are_null_not_zero():
+    frame = table.make("launches", [{"launch": 0, "dram_read_bytes": 0.0}, {"launch": 1}])
+    assert frame["dram_read_bytes"].isna().tolist() == [False, True]
+    assert table.records(frame)[0]["dram_read_bytes"] == 0
+    assert table.records(frame)[1]["dram_read_bytes"] is None
+
+
+def test_unknown_columns_are_refused():
+    with pytest.raises(KeyError, match="dram_reads"):
+        table.make("launches", [{"dram_reads": 1}])
+    with pytest.raises(BadInput, match="surprise"):
+        table.validate("launches", pd.DataFrame({"surprise": [1]}))
+
+
+def test_text_where_a_number_belongs_is_refused_with_the_column():
+    with pytest.raises(BadInput, match="duration_ns"):
+        table.validate("launches", pd.DataFrame({"duration_ns": ["fast"]}))
+
+
+def test_both_tables_carry_the_whole_configuration_key():
+    for name in ("launches", "timings"):
+        assert set(CONFIG_KEY) <= {c.name for c in table.TABLES[name]}
+
+
+def test_bundle_round_trip(tmp_path):
+    before = synthetic.bundle(lengths=(512, 1024))
+    after = bundle.read(bundle.write(before, tmp_path / "synthetic"))
+    for name in table.TABLES:
+        pd.testing.assert_frame_equal(getattr(before, name), getattr(after, name))
+    assert after.profile["gpu"]["name"] == "Synthetic GPU"
+
+
+def test_newer_schema_is_refused_and_damage_is_named(tmp_path):
+    folder = bundle.write(synthetic.bundle(lengths=(512,)), tmp_path / "b")
+    (folder / "launches.parquet").write_bytes(b"PAR1 not really")
+    with pytest.raises(DamagedFile, match=r"launches\.parquet"):
+        bundle.read(folder)
+    profile = json.loads((folder / "profile.json").read_text()) | {"schema_version": bundle.SCHEMA_VERSION + 1}
+    (folder / "profile.json").write_text(json.dumps(profile))
+    with pytest.raises(NewerSchema, match="schema 2"):
+        bundle.read(folder)
+    with pytest.raises(BadInput, match=r"profile\.json"):
+        bundle.read(tmp_path)
+
+
+def test_config_id_is_safe_inside_an_nvtx_filter_and_comes_back():
+    config = RunConfig("flash2", AttentionShape(1, 8, 100, 203, 64, kv_heads=2, mask="window:15,0"), parameters={"block_m": 64})
+    assert config.config_id == "flash2-forward-bf16-b1-h8-hk2-q100-k203-d64-window_15_0-block_m64"
+    assert RunConfig.from_json(json.loads(json.dumps(config.to_json()))) == config
+
+
+@pytest.mark.parametrize(("mask", "row", "nq", "nk", "keys"), [
+    ("full", 0, 2, 5, [0, 1, 2, 3, 4]),
+    ("causal", 0, 2, 5, [0, 1, 2, 3]),   # bottom-right: 0 + 5 - 2 = key 3 is the last
+    ("causal", 1, 2, 5, [0, 1, 2, 3, 4]),
+    ("causal", 0, 5, 2, []),             # 0 + 2 - 5 < 0: sees nothing
+    ("causal", 3, 5, 2, [0]),
+    ("window:1,0", 3, 4, 4, [2, 3]),
+    ("window:-1,1", 0, 4, 4, [0, 1]),
+])
+def test_visible_keys_by_hand(mask, row, nq, nk, keys):
+    assert list(Mask.parse(mask).visible(row, nq, nk)) == keys
+
+
+@pytest.mark.parametrize("bad", [{"heads": 3, "kv_heads": 2}, {"dtype": "int8"}, {"mask": "triangle"}, {"batch": 0}])
+def test_impossible_shapes_are_refused(bad):
+    with pytest.raises(BadInput):
+        AttentionShape(**{"batch": 1, "heads": 4, "nq": 8, "nk": 8, "head_dim": 16, **bad})
