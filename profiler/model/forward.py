@@ -1,0 +1,166 @@
+"""Forward stages of every implementation, as bytes by tensor. Derived from the algorithms; nothing is fitted.
+
+Sources: naive: each launch reads its operands and writes its result (Dao et al. 2022, arXiv 2205.14135, Algorithm 0).
+FlashAttention-1: ibid., Algorithm 1. FlashAttention-2: Dao 2023, arXiv 2307.08691, Algorithm 1 (outer loop over query
+blocks).
+Split over keys: Dao et al., Flash-Decoding. All batches and heads are counted in every number.
+"""
+
+from __future__ import annotations
+
+from profiler.model.counts import count_blocks, key_interval, keys_seen, rows_that_see, visible_pairs
+from profiler.model.prediction import StagePrediction
+from profiler.spec import AttentionShape, Mask, RunConfig
+
+STATISTIC_BYTES = 4  # LSE, m, l and Δ are float32
+RESCALE_LANES = 4  # a row of an mma accumulator lies in 4 lanes, and each of them evaluates its α
+MASK_BYTES = 1  # a boolean element
+
+
+def statistics_bytes(s: AttentionShape) -> int:
+    """Bytes of one float32 number a query row: LSE, Δ, m or l."""
+    return s.batch * s.heads * s.nq * STATISTIC_BYTES
+
+
+def compulsory(s: AttentionShape) -> dict[str, int]:
+    """What any exact attention must move: the queries that see a key, the keys and values that a query sees, and O."""
+    mask, row = Mask.parse(s.mask), s.head_dim * s.element_bytes
+    keys = s.batch * s.kv_heads * keys_seen(mask, s.nq, s.nk) * row if s.nq else 0
+    return {"Q": s.batch * s.heads * rows_that_see(mask, s.nq, s.nk) * row, "K": keys, "V": keys, "O": s.q_bytes}
+
+
+def head_pairs(s: AttentionShape) -> int:
+    """Visible pairs over all batches and query heads."""
+    return s.batch * s.heads * visible_pairs(Mask.parse(s.mask), s.nq, s.nk)
+
+
+def padded_head_dim(head_dim: int) -> int:
+    """Block width that holds a head: the next power of two, at least 16 (tile sizes are powers of two)."""
+    return max(16, 1 << (head_dim - 1).bit_length())
+
+
+def naive(config: RunConfig) -> tuple[StagePrediction, ...]:
+    """S and P materialised. As written: scores, scale, [mask], softmax, values; folded: scores, softmax, values.
+
+    The folded form scales inside the scores launch; its causal mask is applied inside the softmax launch.
+    Matmuls compute every pair. L2 → SM of a matmul is at least its operands once (its tiles are the library's choice).
+    """
+    s = config.shape
+    q, k, n2 = s.q_bytes, s.k_bytes, s.matrix_bytes
+    pairs = s.batch * s.heads * s.nq * s.nk
+    visible, computed = 2 * head_pairs(s) * s.head_dim, 2 * pairs * s.head_dim
+    masked = Mask.parse(s.mask) != Mask()
+
+    def stage(name: str, reads: dict[str, int], writes: dict[str, int], *, matmul: bool = False, exponentials: int = 0):
+        at_least = ("l2_to_sm", *(("exponentials",) if exponentials else ()))
+        return StagePrediction(
+            name, reads, writes, l2_to_sm=reads, sm_to_l2=writes, at_least=at_least, exponentials=exponentials,
+            flops_visible=visible if matmul else 0, flops_computed=computed if matmul else 0, heads=s.batch * s.heads)
+
+    steps = [stage("scores", {"Q": q, "K": k}, {"S": n2}, matmul=True)]
+    if config.implementation == "naive":
+        steps.append(stage("scale", {"S": n2}, {"S": n2}))
+        if masked:
+            steps.append(stage("mask", {"S": n2}, {"S": n2}))
+    steps.append(stage("softmax", {"S": n2}, {"P": n2}, exponentials=pairs))
+    steps.append(stage("values", {"P": n2, "V": k}, {"O": q}, matmul=True))
+    return tuple(steps)
+
+
+def fused(config: RunConfig) -> tuple[StagePrediction, ...]:
+    """One launch that keeps S and P on the chip: Q, K, V in, O and LSE out.
+
+    With ``block_m`` and ``block_n`` among the parameters, the schedule of FlashAttention-2 is counted: each query block
+    reads Q once and the K and V rows of the key blocks it visits, per query head:
+    L2 → SM = Q + Σ over query blocks (key rows visited) · 2·D·e; rows past the end and padded columns are not fetched.
+    Without them only what does not depend on tiles is predicted.
+    """
+    s, p = config.shape, config.parameters
+    must = compulsory(s)
+    writes = {"O": s.q_bytes, "LSE": statistics_bytes(s)}
+    reads = {name: must[name] for name in ("Q", "K", "V")}
+    visible = 4 * head_pairs(s) * s.head_dim
+    heads = s.batch * s.heads
+    if not (p.get("block_m") and p.get("block_n")):
+        return (StagePrediction(
+            "attention", reads, writes, sm_to_l2=writes, at_least=("exponentials",), flops_visible=visible,
+            flops_computed=None, exponentials=head_pairs(s), rescales=None, heads=heads, note="tile sizes not known"),)
+    blocks = count_blocks(Mask.parse(s.mask), s.nq, s.nk, int(p["block_m"]), int(p["block_n"]))
+    keys = heads * blocks.key_rows * s.head_dim * s.element_bytes
+    return (StagePrediction(
+        "attention", reads, writes, l2_to_sm={"Q": s.q_bytes, "K": keys, "V": keys}, sm_to_l2=writes,
+        flops_visible=visible,
+        flops_computed=4 * heads * blocks.computed_pairs * padded_head_dim(s.head_dim),
+        exponentials=heads * blocks.computed_pairs, rescales=heads * blocks.row_visits * RESCALE_LANES,
+        blocks=blocks, heads=heads),)
+
+
+def math_peer(config: RunConfig) -> tuple[StagePrediction, ...]:
+    """PyTorch's own unfused form: S and P cross HBM at least once each way; its launches are its choice."""
+    s = config.shape
+    q, k, n2 = s.q_bytes, s.k_bytes, s.matrix_bytes
+    pairs = s.batch * s.heads * s.nq * s.nk
+    return (StagePrediction(
+        "attention", {"Q": q, "K": k, "V": k, "S": n2, "P": n2}, {"S": n2, "P": n2, "O": q},
+        at_least=("dram", "exponentials"), flops_visible=4 * head_pairs(s) * s.head_dim,
+        flops_computed=4 * pairs * s.head_dim, exponentials=pairs, heads=s.batch * s.heads, note="the library chooses its launches"),)
+
+
+def flash1(config: RunConfig) -> tuple[StagePrediction, ...]:
+    """FlashAttention-1: outer loop over key blocks, inner over query blocks (arXiv 2205.14135, Algorithm 1).
+
+    K and V once; for each key block every query block that sees it: Q, O, m, l read and O, m, l written. That traffic
+    is why FlashAttention-2 swapped the loops. At DRAM (a cache that holds O, m, l): Q, K, V in, O, m, l out.
+    """
+    s, p = config.shape, config.parameters
+    must, stat = compulsory(s), statistics_bytes(s)
+    reads = {name: must[name] for name in ("Q", "K", "V")}
+    writes = {"O": s.q_bytes, "m": stat, "l": stat}
+    heads, visible = s.batch * s.heads, 4 * head_pairs(s) * s.head_dim
+    if not (p.get("block_m") and p.get("block_n")):
+        return (StagePrediction("attention", reads, writes, at_least=("exponentials",), flops_visible=visible,
+                                flops_computed=None, exponentials=head_pairs(s), rescales=None, heads=heads,
+                                note="tile sizes not known"),)
+    block_m, block_n = int(p["block_m"]), int(p["block_n"])
+    blocks = count_blocks(Mask.parse(s.mask), s.nq, s.nk, block_m, block_n)
+    rows = heads * _query_rows_visited(s, block_m, block_n)
+    moved, row = rows * s.head_dim * s.element_bytes, rows * STATISTIC_BYTES
+    keys = heads * keys_seen(Mask.parse(s.mask), s.nq, s.nk) * s.head_dim * s.element_bytes
+    return (StagePrediction(
+        "attention", reads, writes, l2_to_sm={"Q": moved, "K": keys, "V": keys, "O": moved, "m": row, "l": row},
+        sm_to_l2={"O": moved, "m": row, "l": row}, flops_visible=visible,
+        flops_computed=4 * heads * blocks.computed_pairs * padded_head_dim(s.head_dim),
+        exponentials=heads * blocks.computed_pairs, rescales=heads * blocks.row_visits * 2 * RESCALE_LANES,
+        blocks=blocks, heads=heads),)
+
+
+def _query_rows_visited(s: AttentionShape, block_m: int, block_n: int) -> int:
+    """Σ over query blocks of their rows · the key blocks that they visit (one head)."""
+    mask, total = Mask.parse(s.mask), 0
+    for first in range(0, s.nq, block_m):
+        rows = min(block_m, s.nq - first)
+        low, high = key_interval(mask, first, first + rows - 1, s.nq, s.nk)
+        total += rows * (-(-high // block_n) - low // block_n) if high > low else 0
+    return total
+
+
+def split(config: RunConfig) -> tuple[StagePrediction, ...]:
+    """Decode: few queries, the keys cut into ``num_splits`` parts; a second launch merges the float32 partial results.
+
+    GQA: the queries of a group share one pass over their keys when ``pack_gqa`` is among the parameters.
+    """
+    s, splits = config.shape, int(config.parameters["num_splits"])
+    must = compulsory(s)
+    partial = {"partial O": splits * s.batch * s.heads * s.nq * s.head_dim * 4,
+               "partial LSE": splits * statistics_bytes(s)}
+    out = {"O": s.q_bytes, "LSE": statistics_bytes(s)}
+    heads = s.batch * (s.kv_heads if config.parameters.get("pack_gqa") else s.heads)
+    keys = heads * keys_seen(Mask.parse(s.mask), s.nq, s.nk) * s.head_dim * s.element_bytes
+    pairs = head_pairs(s)
+    first = StagePrediction(
+        "attention", {name: must[name] for name in ("Q", "K", "V")}, partial, sm_to_l2=partial,
+        l2_to_sm={"Q": splits * s.q_bytes, "K": keys, "V": keys}, at_least=("l2_to_sm", "exponentials"),
+        flops_visible=4 * pairs * s.head_dim, flops_computed=None, exponentials=pairs, rescales=None, heads=heads)
+    merge = StagePrediction("combine", partial, out, l2_to_sm=partial, sm_to_l2=out, at_least=("exponentials",),
+                            exponentials=splits * s.batch * s.heads * s.nq, heads=s.batch * s.heads)
+    return (first, merge)
