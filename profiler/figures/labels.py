@@ -1,0 +1,111 @@
+"""Names as people say them: implementations, stages, tensors, masks, shapes, axis titles. One word for one thing."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from profiler.figures import units
+from profiler.spec import AttentionShape, Mask
+
+IMPLEMENTATIONS = {
+    "naive": "naive", "naive_folded": "naive, scale folded", "flash1": "FlashAttention-1 schedule",
+    "flash2": "FlashAttention-2 (Triton)", "flash_hopper": "FlashAttention (Hopper)", "flash_decode": "split-KV decode",
+    "flash_varlen": "FlashAttention-2, varlen", "flash_sparse": "FlashAttention-2, block-sparse",
+    "sdpa_flash": "SDPA flash", "sdpa_cudnn": "SDPA cuDNN", "sdpa_math": "SDPA math",
+    "sdpa_efficient": "SDPA memory-efficient", "fa3": "FlashAttention-3", "fa4": "FlashAttention-4",
+}
+STAGES = {
+    "scores": "S = Q·Kᵀ", "scale": "S = S·scale", "mask": "S = mask(S)", "softmax": "P = softmax(S)", "values": "O = P·V",
+    "attention": "attention",
+}
+STAGE_SHORT = {"scores": "Q·Kᵀ", "scale": "scale", "mask": "mask", "softmax": "softmax", "values": "P·V",
+               "attention": "attention"}
+TENSORS = {"q": "Q", "k": "K", "v": "V", "o": "O", "s": "S", "p": "P", "lse": "LSE", "delta": "Δ", "do": "dO", "dq": "dQ",
+           "dk": "dK", "dv": "dV", "m": "m", "l": "l", "partials": "split partials", "other": "other"}
+QUANTITIES = {  # column of the tables: (words, unit, words for a sentence)
+    "dram_bytes": ("HBM bytes of one pass", "B", "HBM bytes"),
+    "dram_read_bytes": ("HBM bytes read", "B", "HBM bytes read"),
+    "dram_write_bytes": ("HBM bytes written", "B", "HBM bytes written"),
+    "l2_to_sm_bytes": ("bytes from L2 to the SMs", "B", "L2 → SM bytes"),
+    "sm_to_l2_bytes": ("bytes from the SMs to L2", "B", "SM → L2 bytes"),
+    "peak_memory": ("peak memory above the inputs", "B", "peak memory"),
+    "time": ("time of one call", "s", "time"),
+    "tflops": ("throughput, 4·B·H·Nq·Nk·D per call, causal half", "FLOP/s", "FLOP/s"),
+}
+
+
+def implementation(name: Any) -> str:
+    """The display name of an implementation: ``flash2`` reads "FlashAttention-2 (Triton)"."""
+    return "unnamed" if units.missing(name) else IMPLEMENTATIONS.get(name, str(name).replace("_", " "))
+
+
+def is_naive(name: str) -> bool:
+    """Whether the implementation materialises S and P."""
+    return str(name).startswith("naive") or name == "sdpa_math"
+
+
+def stage(name: Any, short: bool = False) -> str:
+    """The display name of a stage: ``scores`` reads "S = Q·Kᵀ", short "Q·Kᵀ"."""
+    return "unnamed" if units.missing(name) else (STAGE_SHORT if short else STAGES).get(name, str(name).replace("_", " "))
+
+
+def tensor(name: Any) -> str:
+    """The display name of a tensor: ``lse`` reads "LSE"."""
+    return TENSORS.get(str(name).lower(), str(name))
+
+
+def mask(name: Any) -> str:
+    """``full`` reads "full mask", ``window:128,0`` "window of 128 keys left, 0 right"."""
+    if units.missing(name):
+        return "unknown mask"
+    if name in ("full", "causal"):
+        return f"{name} mask"
+    window = Mask.parse(str(name))
+    side = ["all" if n < 0 else units.whole(n) for n in (window.left, window.right)]
+    return f"window of {side[0]} keys left, {side[1]} right"
+
+
+def shape(s: AttentionShape) -> str:
+    """A shape in words: "batch 1, 16 heads, N = 4,096, D = 64, bf16, full mask"."""
+    n = f"N = {units.whole(s.nq)}" if s.nq == s.nk else f"Nq = {units.whole(s.nq)}, Nk = {units.whole(s.nk)}"
+    heads = f"{s.heads} heads" if s.heads == s.kv_heads else f"{s.heads} query and {s.kv_heads} key/value heads"
+    return f"batch {s.batch}, {heads}, {n}, D = {s.head_dim}, {s.dtype}, {mask(s.mask)}"
+
+
+def kernel(name: Any, length: int = 48) -> str:
+    """A kernel name short enough for a label; the full one belongs in the hover."""
+    if units.missing(name):
+        return "unnamed kernel"
+    from profiler.roles import short_name
+
+    return shorten(short_name(str(name)), length)
+
+
+def shorten(text: str, length: int) -> str:
+    """``text`` in at most ``length`` characters, its middle left out where it is longer."""
+    text = re.sub(r"\s+", " ", text).strip()
+    return text if len(text) <= length else f"{text[: length - length // 3 - 1]}…{text[-(length // 3):]}"
+
+
+def escape(text: Any) -> str:
+    """``text`` that came from a file, safe inside a label: Plotly reads a subset of HTML."""
+    return str(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def join(words: list[str]) -> str:
+    """A list in a sentence: "a", "a and b", "a, b and c"."""
+    return " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else "".join(words)
+
+
+WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+
+
+def count(n: int, noun: str, plural: str = "") -> str:
+    """A small count in words: "six passes", "one launch", "14 launches"."""
+    return f"{WORDS[n] if n < len(WORDS) else units.whole(n)} {noun if n == 1 else plural or noun + 's'}"
+
+
+def sentence(text: str) -> str:
+    """``text`` with its first letter large."""
+    return text[:1].upper() + text[1:]

@@ -1,0 +1,71 @@
+"""Rows of a bundle for one configuration: which launches and which timing belong to an implementation on a shape."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pandas as pd
+
+from profiler.bundle import Bundle
+from profiler.figures import units
+from profiler.spec import AttentionShape, DeviceSpec, RunConfig
+
+_SHAPE = ("batch", "heads", "kv_heads", "nq", "nk", "head_dim", "dtype", "mask")
+
+
+def matching(frame: pd.DataFrame, shape: AttentionShape, implementation: str | None = None,
+             direction: str = "forward", free: tuple[str, ...] = ()) -> pd.DataFrame:
+    """Rows of ``launches`` or ``timings`` with the shape, but for the columns in ``free``."""
+    keep = frame["direction"].eq(direction)
+    if implementation is not None:
+        keep &= frame["implementation"].eq(implementation)
+    for name in _SHAPE:
+        if name not in free:
+            keep &= frame[name].eq(getattr(shape, name))
+    return frame[keep.fillna(False).astype(bool)]
+
+
+def best(bundle: Bundle, rows: pd.DataFrame) -> pd.DataFrame:
+    """Of rows that differ in tuning parameters, those of the configuration with the least median time."""
+    ids = list(rows["config_id"].dropna().unique())
+    if len(ids) < 2:
+        return rows
+    timed = bundle.timings[bundle.timings["config_id"].isin(ids)].dropna(subset=["median_ns"])
+    chosen = timed.loc[timed["median_ns"].astype(float).idxmin(), "config_id"] if len(timed) else ids[0]
+    return rows[rows["config_id"].eq(chosen)]
+
+
+def launches(bundle: Bundle, shape: AttentionShape, implementation: str, direction: str = "forward") -> pd.DataFrame:
+    """The launches of an implementation on a shape, in order; of several tunings the fastest."""
+    return best(bundle, matching(bundle.launches, shape, implementation, direction)).sort_values("launch")
+
+
+def timing(bundle: Bundle, shape: AttentionShape, implementation: str, direction: str = "forward") -> dict[str, Any] | None:
+    """The unprofiled measurement of an implementation on a shape; None where there is none."""
+    rows = best(bundle, matching(bundle.timings, shape, implementation, direction))
+    return None if rows.empty else rows.iloc[0].to_dict()
+
+
+def config(row: Any) -> RunConfig:
+    """The configuration of a row of ``launches`` or ``timings``."""
+    shape = AttentionShape(**{n: row[n] if n in ("dtype", "mask") else int(row[n]) for n in _SHAPE})
+    text = row["parameters"]
+    return RunConfig(row["implementation"], shape, row["direction"], {} if units.missing(text) else json.loads(text))
+
+
+def device(bundle: Bundle, row: Any = None) -> DeviceSpec:
+    """What the bundle knows of its GPU; ``row``, one launch, adds peaks at its measured clock."""
+    gpu = bundle.profile.get("gpu") or {}
+    known = {} if row is None else {k: v for k, v in dict(row).items() if not units.missing(v)}
+    return DeviceSpec(
+        name=str(gpu.get("name") or known.get("device") or ""), cc=str(gpu.get("cc") or known.get("cc") or ""),
+        sm_count=gpu.get("sm_count") or known.get("sm_count"), l2_size_bytes=gpu.get("l2_size_bytes") or known.get("l2_size_bytes"),
+        sm_clock_hz=known.get("sm_clock_hz"), dram_bytes_per_s=known.get("dram_peak_bytes_per_s"),
+        l2_bytes_per_s=known.get("l2_peak_bytes_per_s"), tensor_flops_per_s=known.get("tensor_peak_flops_per_s"),
+        source="report counters")
+
+
+def total(values: pd.Series) -> float | None:
+    """Σ of a column; None where it is empty or any value is missing, so that a part never passes as the whole."""
+    return None if values.empty or values.isna().any() else float(values.sum())
