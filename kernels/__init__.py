@@ -1,0 +1,27 @@
+"""Attention from its definition to FlashAttention-2, on (batch, heads, tokens, head_dim) tensors.
+
+Importing this package loads neither PyTorch nor Triton; each public name loads what it needs when it is first used.
+"""
+
+import importlib
+from typing import Any
+
+_HOMES = {
+    "naive_attention": "kernels.naive", "flash_attention": "kernels.api", "explain": "kernels.api",
+    "reference_attention": "kernels.reference", "UnsupportedCall": "kernels.errors",
+}
+_MODULES = ("reference", "registry")
+
+__all__ = [*_HOMES, *_MODULES]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    if name in _MODULES:
+        return importlib.import_module(f"kernels.{name}")
+    raise AttributeError(f"module 'kernels' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
