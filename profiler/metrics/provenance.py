@@ -1,0 +1,69 @@
+"""Where one value of ``launches`` came from, or why there is none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from profiler.metrics import rules
+from profiler.metrics.ask import TENSOR_COLUMNS, missing_flag, unavailable
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """kind: "measured", "derived", "not_collected" or "not_available".
+
+    names: raw metrics it was made from. reason: why there is no value. flag: the ncu option that would collect it.
+    """
+
+    kind: str
+    names: tuple[str, ...] = ()
+    reason: str = ""
+    flag: str = ""
+
+
+def provenance(bundle: Any, launch: int, column: str) -> Provenance:
+    """How ``column`` of launch number ``launch`` in ``bundle`` came about.
+
+    Where the bundle keeps no raw metrics for a value, its kind is that of the column's usual rule and names is empty.
+    """
+    rows = bundle.launches[bundle.launches["launch"] == launch]
+    if rows.empty:
+        raise KeyError(f"no launch {launch} in {bundle.name}")
+    row = rows.iloc[0]
+    if pd.isna(row[column]):
+        return absent(column, None if pd.isna(row["cc"]) else str(row["cc"]), _collected(bundle, launch, column))
+    names = _collected(bundle, launch, column)
+    return Provenance(kind(column, names), names)
+
+
+def _collected(bundle: Any, launch: int, column: str) -> tuple[str, ...]:
+    raw = bundle.metrics
+    mine = raw[raw["launch"] == launch]
+    used = mine["used_for"].fillna("").str.split().map(lambda columns: column in columns).astype(bool)
+    return tuple(str(name) for name in mine.loc[used, "metric"])
+
+
+def kind(column: str, names: tuple[str, ...]) -> str:
+    """Measured when the names are a counter that is the value as it stands, else derived."""
+    if column in ("tensor_flops", "tensor_ops"):
+        return "measured" if not names or all(n.startswith(rules.TENSOR_PREFIX) and n.endswith(".sum") for n in names) else "derived"
+    if column in (*TENSOR_COLUMNS, *rules.CORE_FLOPS, "occupancy_limiter"):
+        return "derived"
+    choices = rules.COLUMNS.get(column, ())
+    if not names:
+        return choices[0].kind if choices else "measured"
+    return next((rule.kind for rule in choices if set(rule.names) == set(names)), "derived")
+
+
+def absent(column: str, cc: str | None, names: tuple[str, ...] = ()) -> Provenance:
+    """Why ``column`` has no value on a device of compute capability ``cc``."""
+    reason = unavailable(column, cc)
+    if reason:
+        return Provenance("not_available", reason=reason)
+    flag = missing_flag([column], cc)
+    if names:
+        return Provenance("not_collected", names, "The counter was collected but holds no number in this launch.", flag)
+    return Provenance("not_collected", reason="The report holds none of the metrics this is made of.", flag=flag)

@@ -1,0 +1,102 @@
+"""Text pages: what ncu prints on the terminal without --csv, as details or as a summary over invocations."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from profiler.parse.raw import RawFile, RawLaunch, triple
+
+_HEAD = re.compile(
+    r" {0,6}(?P<kernel>\S.*?)(?: (?P<grid>\(\d+, \d+, \d+\))x(?P<block>\(\d+, \d+, \d+\)))?(?:, \d{4}-\w{3}-\d{2} [\d:]{8})?"
+    r"(?:, Context \d+)?(?:, Stream \d+)?(?:, Device \d+)?(?:, CC (?P<cc>\d+\.\d+))?(?:, Invocations (?P<invocations>\d+))?\s*")
+_RULE = re.compile(r"\s*-{3,}(?: +-{3,}){2,}\s*")
+_NVTX = re.compile(r"\s*<\d+,(.*)>\s*")
+LONGEST = 20_000
+
+
+@dataclass(slots=True)
+class Block:
+    """One kernel's part of a page. rows: (name, unit, values...) as text; columns: the header words of the values."""
+
+    kernel: str
+    grid: str | None
+    block: str | None
+    cc: str | None
+    invocations: str | None
+    ranges: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
+    rows: list[tuple[str, str, list[str]]] = field(default_factory=list)
+    columns: list[str] = field(default_factory=list)
+
+
+def find(lines: list[str]) -> list[Block]:
+    """The kernels of a text page in order; lines that belong to none are passed over."""
+    blocks: list[Block] = []
+    spans: list[tuple[int, int]] | None = None
+    for line in lines:
+        if len(line) > LONGEST or line.startswith("=="):
+            continue
+        head = _head(line)
+        if head:
+            blocks.append(head)
+            spans = None
+        elif not blocks:
+            continue
+        elif _RULE.fullmatch(line):
+            spans = [m.span() for m in re.finditer(r"-+", line)]
+        elif not line.strip() or line.strip().startswith("Section:"):
+            spans = None
+        elif spans is None:
+            match = _NVTX.fullmatch(line)
+            if match:
+                blocks[-1].ranges.append(("", (match[1],)))
+        else:
+            _row(line, spans, blocks[-1])
+    return [b for b in blocks if b.rows]
+
+
+def _head(line: str) -> Block | None:
+    if ", " not in line or not ("Context " in line or "Invocations " in line or "Device " in line):
+        return None
+    match = _HEAD.fullmatch(line)
+    if not match or match["kernel"].startswith("["):
+        return None
+    return Block(match["kernel"], triple(match["grid"] or ""), triple(match["block"] or ""), match["cc"], match["invocations"])
+
+
+def _row(line: str, spans: list[tuple[int, int]], block: Block) -> None:
+    name = line[:spans[0][1]].strip()
+    edges = [end for _, end in spans]
+    parts = [line[a:b].strip() for a, b in zip(edges, [*edges[1:-1], len(line)])]
+    if not name or len(parts) < 2:
+        return
+    if name == "Metric Name":
+        block.columns = parts[1:]
+        return
+    block.rows.append((name, parts[0], parts[1:]))
+
+
+def cells(blocks: list[Block]) -> Iterator[tuple[str, str]]:
+    """(value, unit) cells, for the number format."""
+    return ((value, unit) for block in blocks for _, unit, values in block.rows for value in values)
+
+
+def collect(blocks: list[Block], out: RawFile) -> None:
+    """Append the kernels of a page to ``out``. A summary's value is the average; minimum and maximum stay beside it."""
+    summed = 0
+    for block in blocks:
+        launch = RawLaunch(block.kernel, cc=block.cc, grid=block.grid, block=block.block)
+        if block.ranges:
+            launch.ranges = [("", tuple(name for _, names in block.ranges for name in names))]
+        summary = any(len(values) > 1 for _, _, values in block.rows)
+        if summary:
+            summed += 1
+            launch.metrics.append(("Invocations", "", block.invocations or ""))
+        for name, unit, values in block.rows:
+            launch.metrics.append((name, unit, values[-1] if summary else values[0]))
+            if summary and len(values) == 3:
+                launch.metrics += [(f"{name} [minimum]", unit, values[0]), (f"{name} [maximum]", unit, values[1])]
+        out.launches.append(launch)
+    if summed:
+        out.notes.append(f"{summed} rows are summaries: each holds averages over all invocations of a kernel, not one launch.")

@@ -1,0 +1,100 @@
+"""Binary reports, through NVIDIA's own reader. Runs in the worker process only: on damaged files that reader may end the process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from profiler import metrics
+from profiler.errors import DamagedFile, NoLaunches
+from profiler.metrics import rules
+from profiler.parse.raw import RawFile, RawLaunch
+
+ALL_VALUES = 400_000  # up to here every metric is read (about 9 µs a value); above, those that the columns and pages use
+THREAD_OPCODES = "sass__thread_inst_executed_true_per_opcode"
+COLLECT_AGAIN = "Copy the file again from where it was written, or collect it again with ncu."
+OWN_REMEDY = "Copy the file again; a report must be whole, and one written by a newer ncu may need a newer ncu-report package."
+
+
+def read(path: Path, progress: Callable[[int, int], None] = lambda done, total: None) -> RawFile:
+    """The launches of a report. ``progress(done, total)`` is called now and then with numbers of launches."""
+    import ncu_report
+
+    context = ncu_report.load_report(str(path))
+    ranges = context.num_ranges() if context is not None else 0
+    if not ranges:
+        raise DamagedFile("The file begins like an Nsight Compute report, but NVIDIA's reader finds nothing in it: it is cut short, "
+                          "damaged or has something appended.", remedy=OWN_REMEDY)
+    actions = [(r, i) for r in map(context.range_by_idx, range(ranges)) for i in range(r.num_actions())]
+    if not actions:
+        raise NoLaunches("The report holds no profiled kernel launch.", remedy="Check the filters of the ncu command that wrote it.")
+    out = RawFile("Nsight Compute report")
+    wanted: frozenset[str] | None = None
+    kinds = set()
+    last = time.monotonic()
+    left_out = 0
+    for number, (one, index) in enumerate(actions):
+        action = one.action_by_idx(index)
+        names = list(action.metric_names())
+        if number == 0 and len(names) * len(actions) > ALL_VALUES:
+            wanted = metrics.raw_names() | metrics.SHOWN_NAMES
+        kinds.add(action.workload_type())
+        chosen = [n for n in names if wanted is None or n in wanted]
+        left_out = max(left_out, len(names) - len(chosen))
+        out.launches.append(_launch(ncu_report, action, chosen, rules.OPCODES in names))
+        if number % 64 == 0 and time.monotonic() - last > 0.2:
+            last = time.monotonic()
+            progress(number + 1, len(actions))
+    if left_out:
+        out.notes.append(f"A large report: {left_out} metrics a launch that no page uses were not read.")
+    if kinds - {ncu_report.IAction.WorkloadType_KERNEL}:
+        out.notes.append("Some rows are not single kernels but whole ranges or graphs: their counters cover all kernels in them.")
+    passes = [v for launch in out.launches for n, _, v in launch.metrics if n == rules.PASSES and isinstance(v, (int, float))]
+    if passes:
+        out.session["passes"] = int(max(passes))
+    return out
+
+
+def _launch(ncu_report: Any, action: Any, names: list[str], opcodes: bool) -> RawLaunch:
+    launch = RawLaunch(kernel=action.name() or None, ranges=_ranges(action))
+    for name in names:
+        metric = action.metric_by_name(name)
+        if metric is not None:
+            value = metric.value()
+            launch.metrics.append((name, metric.unit() or "", value if isinstance(value, (int, float, str)) else None))
+    if opcodes:
+        launch.metrics += _instances(ncu_report, action)
+    return launch
+
+
+def _instances(ncu_report: Any, action: Any) -> list[tuple[str, str, Any]]:
+    """Executed tensor instructions by opcode, and the special-function ones: what operations are counted from when no counter was."""
+    found: list[tuple[str, str, Any]] = []
+    for name, keep in ((rules.OPCODES, lambda op: "MMA" in op.split(".")[0]), (THREAD_OPCODES, lambda op: op == "MUFU")):
+        metric = action.metric_by_name(name)
+        if metric is None or not metric.has_correlation_ids():
+            continue
+        keys = metric.correlation_ids()
+        mine = []
+        for i in range(metric.num_instances()):
+            opcode = str(keys.value(i))
+            if keep(opcode):
+                mine.append((f"{name}[{opcode}]", "inst", metric.value(i)))
+        found += mine or [(f"{name}[none of them]", "inst", 0)]
+    return found
+
+
+def _ranges(action: Any) -> list[tuple[str, tuple[str, ...]]]:
+    """NVTX ranges by domain, outermost first; start/end ranges only where a domain has no push/pop ones."""
+    state = action.nvtx_state()
+    if state is None:
+        return []
+    found = []
+    for identifier in state.domains():
+        domain = state.domain_by_id(identifier)
+        names = tuple(domain.push_pop_ranges()) or tuple(domain.start_end_ranges())
+        if names:
+            found.append((domain.name(), names))
+    return found

@@ -1,0 +1,176 @@
+"""Rows of CSV tables → raw launches: the long form (one row a metric), its summaries, and the wide form (one row a launch)."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from profiler.metrics import units
+from profiler.parse import nvtx
+from profiler.parse.numbers import Format, looks_numeric
+from profiler.parse.raw import RawFile, RawLaunch, triple
+
+if TYPE_CHECKING:
+    from profiler.parse.text import Table
+
+IDENTITY = frozenset((
+    "ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Context", "Stream", "Block Size", "Grid Size", "Device", "CC",
+    "Invocations", "Section Name", "Rule Name", "Rule Type", "Rule Description", "Estimated Speedup Type", "Estimated Speedup"))
+SUMMARY = {"Minimum": " [minimum]", "Maximum": " [maximum]"}
+SAMPLE = 200_000  # cells that are asked for the number format
+
+
+def cells(tables: list[Table]) -> Iterator[tuple[str, str]]:
+    """(value, unit) cells, for the number format."""
+    return itertools.islice((cell for table in tables for cell in _cells(table)), SAMPLE)
+
+
+def _cells(table: Table) -> Iterator[tuple[str, str]]:
+    place = {name: i for i, name in enumerate(table.header)}
+    if table.kind == "wide":
+        unit_row = _units_row(table)
+        columns = _metric_columns(table)
+        for row in table.rows[1 if unit_row else 0:]:
+            for i in columns:
+                if i < len(row):
+                    yield row[i], unit_row[i] if unit_row and i < len(unit_row) else "?"
+        return
+    value = place["Metric Value" if table.kind == "long" else "Average"]
+    unit = place.get("Metric Unit", -1)
+    for row in table.rows:
+        if value < len(row):
+            yield row[value], row[unit] if 0 <= unit < len(row) else "?"
+
+
+def collect(tables: list[Table], numbers: Format, out: RawFile) -> None:
+    """Append the launches of all tables to ``out``. A launch that several tables of one run speak of is one launch."""
+    known: dict[Any, RawLaunch] = {}
+    short = 0
+    for index, table in enumerate(tables):
+        if table.kind == "wide":
+            short += _wide(table, index, numbers, known, out)
+        else:
+            short += _long(table, index, known, out)
+    if short:
+        out.notes.append(f"{short} lines end before their value and were left out: the export is cut short.")
+
+
+class _Row:
+    """Cells of one row by column name."""
+
+    def __init__(self, place: dict[str, int], row: list[str]):
+        self.place, self.row = place, row
+
+    def __call__(self, name: str) -> str:
+        index = self.place.get(name, -1)
+        return self.row[index].strip() if 0 <= index < len(self.row) else ""
+
+
+def _launch(cell: _Row) -> RawLaunch:
+    ranges = [r for header in cell.place if nvtx.is_push_pop(header) for r in nvtx.from_cell(cell(header))]
+    if not ranges:
+        ranges = [r for header in cell.place if nvtx.is_start_end(header) for r in nvtx.from_cell(cell(header))]
+    return RawLaunch(
+        kernel=cell("Kernel Name") or None, cc=_cc(cell("CC")), grid=triple(cell("Grid Size")), block=triple(cell("Block Size")),
+        ranges=ranges)
+
+
+def _cc(text: str) -> str | None:
+    return text.replace(",", ".") if text.replace(",", ".").replace(".", "", 1).isdigit() and text else None
+
+
+def _key(cell: _Row, table: int) -> Any:
+    """What makes a launch one: its number, process and kernel; without a process id, within its table only."""
+    process = cell("Process ID")
+    return cell("ID"), process or f"table {table}", cell("Kernel Name"), cell("Grid Size"), cell("Block Size"), cell("Invocations")
+
+
+def _long(table: Table, index: int, known: dict[Any, RawLaunch], out: RawFile) -> int:
+    place = {name: i for i, name in enumerate(table.header)}
+    summary, numbered = table.kind == "summary", "ID" in place
+    value_name = "Average" if summary else "Metric Value"
+    short, summed = 0, 0
+    seen: set[tuple[Any, ...]] = set()  # without an ID, a metric that comes again starts the next launch
+    run = 0
+    for row in table.rows:
+        cell = _Row(place, row)
+        name = cell("Metric Name")
+        if not name:
+            continue  # a rule
+        if place[value_name] >= len(row):
+            short += 1
+            continue
+        key = _key(cell, index)
+        if not numbered and not summary:
+            mark = (key, name, cell("Metric Unit"), cell("Section Name"))
+            if mark in seen:
+                seen, run = set(), run + 1
+            seen.add(mark)
+            key = (*key, run)
+        launch = known.get(key)
+        if launch is None:
+            launch = known[key] = _launch(cell)
+            out.launches.append(launch)
+            if summary:
+                summed += 1
+                launch.metrics.append(("Invocations", "", cell("Invocations")))
+        entry = (name, cell("Metric Unit"), cell(value_name))
+        launch.metrics.append(entry)
+        if summary:
+            launch.metrics += [(name + suffix, entry[1], cell(column)) for column, suffix in SUMMARY.items() if column in place]
+    if summed:
+        out.notes.append(f"{summed} rows are summaries: each holds averages over all invocations of a kernel, not one launch.")
+    return short
+
+
+def _metric_columns(table: Table) -> list[int]:
+    return [i for i, name in enumerate(table.header)
+            if name and name not in IDENTITY and not nvtx.is_push_pop(name) and not nvtx.is_start_end(name)]
+
+
+def _units_row(table: Table) -> list[str] | None:
+    """The row of units under the header of a wide table, if it has one."""
+    if not table.rows:
+        return None
+    first = table.rows[0]
+    if "ID" in table.header:
+        return first if not first[table.header.index("ID")].strip() else None
+    metrics = [first[i] for i in _metric_columns(table) if i < len(first) and first[i].strip()]
+    wordy = [cell for cell in metrics if not looks_numeric(cell)]
+    return first if wordy and len(wordy) == len(metrics) and any(units.base(cell) for cell in wordy) else None
+
+
+def _wide(table: Table, index: int, numbers: Format, known: dict[Any, RawLaunch], out: RawFile) -> int:
+    place = {name: i for i, name in enumerate(table.header)}
+    unit_row, columns = _units_row(table), _metric_columns(table)
+    rows = table.rows[1:] if unit_row else table.rows
+    unit = {i: unit_row[i].strip() if unit_row and i < len(unit_row) else "" for i in columns}
+    if not unit_row and _scaled(table, columns, numbers):
+        unit = dict.fromkeys(columns, "not given")
+        out.notes.append("The table has no row of units and its values are scaled (a byte count has decimals): values with a unit "
+                         "are kept as they came and not used. Export again with --print-units base.")
+    elif not unit_row and rows:
+        out.notes.append("The table has no row of units; values were taken to be in base units (byte, ns, hz).")
+    short = 0
+    for number, row in enumerate(rows):
+        cell = _Row(place, row)
+        if "ID" in place and not cell("ID"):
+            continue  # a units row again
+        if "ID" not in place and unit_row and row == unit_row:
+            continue
+        if len(row) < len(table.header):
+            short += 1
+        key = _key(cell, index) if "ID" in place else (index, number)
+        launch = known.get(key)
+        if launch is None:
+            launch = known[key] = _launch(cell)
+            out.launches.append(launch)
+        launch.metrics += [(table.header[i], unit[i], row[i].strip()) for i in columns if i < len(row)]
+    return short
+
+
+def _scaled(table: Table, columns: list[int], numbers: Format) -> bool:
+    """Whether a table without units shows by a fractional byte or instruction count that its values are scaled."""
+    whole = [i for i in columns if table.header[i].endswith(".sum") and ("bytes" in table.header[i] or "inst" in table.header[i])]
+    return any(isinstance(numbers.number(row[i]), float) for row in table.rows for i in whole if i < len(row))

@@ -1,0 +1,166 @@
+"""Text that Nsight Compute printed: finds every table in it, whatever stands before, between and after."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from profiler.errors import CountersNotPermitted, NoLaunches, UnsupportedFile
+from profiler.parse import page, rows
+from profiler.parse.numbers import Format
+from profiler.parse.raw import RawFile
+
+PERMISSION = "ERR_NVGPUCTRPERM"
+PERMISSION_REMEDY = (
+    "Allow the counters for all users (Linux: `options nvidia NVreg_RestrictProfilingToAdminUsers=0` in /etc/modprobe.d, then reboot; "
+    "Windows: NVIDIA Control Panel, Manage GPU Performance Counters), or run ncu as administrator. On a rented GPU ask the provider.")
+HOW = ("Give it a report (.ncu-rep), or an export: `ncu --import report.ncu-rep --csv --page raw > export.csv`.")
+DELIMITERS = (",", ";", "\t")
+csv.field_size_limit(1 << 24)
+
+
+def decode(data: bytes) -> tuple[str, list[str]]:
+    """Text and what there is to say of its encoding. UTF-16 is what PowerShell's ``>`` writes."""
+    for mark, codec in ((b"\xef\xbb\xbf", "utf-8-sig"), (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16")):
+        if data.startswith(mark):
+            return data.decode(codec, errors="replace"), []
+    try:
+        return data.decode("utf-8"), []
+    except UnicodeDecodeError:
+        return data.decode("latin-1"), ["The text is not UTF-8; names with other than ASCII letters may look wrong."]
+
+
+@dataclass(slots=True)
+class Table:
+    """A CSV table as found: header cells, then its rows of cells; kind: "long", "summary" or "wide"."""
+
+    kind: str
+    header: list[str]
+    delimiter: str
+    rows: list[list[str]] = field(default_factory=list)
+
+
+def read(data: bytes) -> RawFile:
+    """The launches of a text export. Raises CountersNotPermitted, NoLaunches or UnsupportedFile, each by name."""
+    text, notes = decode(data)
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").replace("\x00", "").split("\n")
+    tables = list(find_tables(lines))
+    pages = page.find(lines) if not tables else []
+    if not tables and not pages:
+        _refuse(text, lines)
+    numbers = Format.of(rows.cells(tables) if tables else page.cells(pages), tables[0].delimiter if tables else ",")
+    out = RawFile(_form(tables, pages), decimal=numbers.decimal, notes=[*notes, *numbers.notes], text=True)
+    if tables:
+        rows.collect(tables, numbers, out)
+    else:
+        page.collect(pages, out)
+    if PERMISSION in text:
+        out.notes.append(f"ncu reported {PERMISSION} for part of the run: some launches may be missing.")
+    if not out.launches:
+        _refuse(text, lines)
+    return out
+
+
+def _form(tables: list[Table], pages: list[page.Block]) -> str:
+    kinds = sorted({t.kind for t in tables})
+    if kinds:
+        return "ncu CSV, " + " and ".join(kinds)
+    return "ncu text page, summary" if any(b.invocations is not None for b in pages) else "ncu text page"
+
+
+def _refuse(text: str, lines: list[str]) -> None:
+    first = "\n".join(line[:200] for line in lines[:8])
+    if PERMISSION in text:
+        raise CountersNotPermitted(f"The file holds no measurements: ncu was not permitted to read the counters ({PERMISSION}).",
+                                   remedy=PERMISSION_REMEDY, detail=first)
+    if "No kernels were profiled" in text:
+        raise NoLaunches("The file holds no measurements: ncu profiled no kernel.",
+                         remedy="Check the filters of the ncu command (--kernel-name, --nvtx-include, --launch-skip).", detail=first)
+    if any(_kind(_cells(line, d)) for line in lines for d in DELIMITERS if d in line) or "==PROF==" in text:
+        raise NoLaunches("The file holds no kernel launch, only what surrounds a table.", remedy=HOW, detail=first)
+    raise UnsupportedFile("No Nsight Compute table found in this file. It begins:\n" + first, remedy=HOW, detail=first)
+
+
+def _cells(line: str, delimiter: str) -> list[str]:
+    try:
+        return next(csv.reader([line], delimiter=delimiter), [])
+    except csv.Error:
+        return []
+
+
+RAW_NAME = re.compile(r"[a-z0-9]+__[a-z0-9_]+(?:\.[a-z0-9_]+)*(?: \[[^\]]*\])?")
+
+
+def _kind(header: list[str]) -> str:
+    names = {cell.strip() for cell in header}
+    if "Metric Name" in names:
+        if "Metric Value" in names:
+            return "long"
+        return "summary" if "Average" in names else ""
+    raw = sum(1 for cell in names if RAW_NAME.fullmatch(cell))
+    return "wide" if raw and (raw >= 2 or "Kernel Name" in names or len(names) == raw) else ""
+
+
+def _delimited(line: str) -> tuple[str, str, list[str]] | None:
+    """(kind, delimiter, header) when ``line`` is the header of a table."""
+    if "__" not in line and "Metric Name" not in line:
+        return None
+    for delimiter in DELIMITERS:
+        if delimiter in line or (delimiter == "," and RAW_NAME.fullmatch(line.strip().strip('"'))):
+            header = [cell.strip() for cell in _cells(line, delimiter)]
+            kind = _kind(header)
+            if kind:
+                return kind, delimiter, header
+    return None
+
+
+def find_tables(lines: list[str]) -> Iterator[Table]:
+    """Every CSV table of the file, in order. A line that cannot belong to a table (program output, ==PROF==) is passed over."""
+    table: Table | None = None
+    for record in _records(lines):
+        header = _delimited(record) if not record.startswith("==") else None
+        if header:
+            if table is None or header[2] != table.header:
+                if table is not None:
+                    yield table
+                table = Table(header[0], header[2], header[1])
+            continue
+        if table is None or not record or record.startswith("==") or (table.delimiter not in record and len(table.header) > 1):
+            continue
+        cells = _cells(record, table.delimiter)
+        if _belongs(cells, table):
+            table.rows.append(cells)
+    if table is not None:
+        yield table
+
+
+def _belongs(cells: list[str], table: Table) -> bool:
+    """Whether a line is a row of ``table`` rather than program output with commas in it."""
+    if table.kind in ("long", "summary"):
+        place = table.header.index("Metric Name")
+        key = table.header.index("ID") if "ID" in table.header else None
+        return len(cells) > place and (key is None or cells[key].strip().isdigit())
+    if "ID" in table.header:
+        key = cells[table.header.index("ID")].strip() if len(cells) > table.header.index("ID") else "x"
+        return (key.isdigit() or key == "") and len(cells) > len(table.header) // 2
+    return len(cells) == len(table.header)
+
+
+def _records(lines: list[str]) -> Iterator[str]:
+    """Lines, with those joined whose quoted cell goes on over a line break; a quote that never closes joins nothing."""
+    index = 0
+    while index < len(lines):
+        line = lines[index]
+        if line.startswith('"') and line.count('"') % 2:
+            joined = line
+            for extra in range(1, 30):
+                if index + extra >= len(lines) or lines[index + extra].startswith("=="):
+                    break
+                joined += "\n" + lines[index + extra]
+                if joined.count('"') % 2 == 0:
+                    line, index = joined, index + extra
+                    break
+        yield line.rstrip("\n")
+        index += 1
