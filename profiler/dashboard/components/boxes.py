@@ -1,0 +1,70 @@
+"""Boxes of text: errors, what is missing and how to get it, where the data comes from."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import streamlit as st
+
+from profiler.bundle import Bundle
+from profiler.dashboard import text
+from profiler.errors import FlashScopeError
+
+log = logging.getLogger("flashscope")
+
+
+@contextmanager
+def guarded() -> Iterator[None]:
+    """Whatever is raised inside ends in a box: a sentence and its remedy, or a number that the log explains."""
+    try:
+        yield
+    except FlashScopeError as problem:
+        error(problem.what, problem.remedy, problem.detail)
+    except Exception:  # Streamlit's own control flow derives from BaseException and passes
+        number = secrets.token_hex(4)
+        log.exception("error %s", number)
+        error(text.UNEXPECTED, text.UNEXPECTED_REMEDY.format(id=number))
+
+
+def plain(words: str) -> str:
+    """Text from a file, safe inside Markdown: no link, image, HTML or formula comes alive."""
+    entities = {"<": "&lt;", ">": "&gt;", ":": "&#58;"}
+    return "".join(entities.get(c, f"\\{c}" if c in "\\`*_{}[]()#+!|$~" else c) for c in words)
+
+
+def error(what: str, remedy: str = "", detail: str = "") -> None:
+    """An error: what it is, what to do about it, and for whoever wants to dig, the detail."""
+    st.error(f"**{plain(what)}**" + (f"\n\n{remedy}" if remedy else ""), icon=":material/error:")
+    if detail:
+        with st.expander(text.DETAIL):
+            st.code(detail[:20_000], language=None)
+
+
+def missing(what: str, remedy: str = "", command: str = "") -> None:
+    """An empty state: what is not there, why, and how to get it."""
+    with st.container(border=True):
+        st.markdown(f"**{plain(what)}**")
+        if remedy:
+            st.markdown(remedy)
+        if command:
+            st.code(command, language="bash")
+
+
+def no_source() -> None:
+    missing(text.NO_SOURCE, text.NO_SOURCE_REMEDY, text.NO_SOURCE_COMMAND)
+
+
+def provenance(bundle: Bundle) -> str:
+    """GPU, versions, clocks and date in one line, as far as they are known."""
+    p: dict[str, Any] = bundle.profile
+    gpu = (p.get("gpu") or {}).get("name") or _one(bundle, "device")
+    known = [f"{label} {p[key]}" for key, label in text.PROVENANCE.items() if p.get(key)]
+    return " · ".join([gpu or text.GPU_NOT_NAMED, *known, *([str(p["created"])[:10]] if p.get("created") else [])])
+
+
+def _one(bundle: Bundle, column: str) -> str:
+    return ", ".join(bundle.launches[column].dropna().unique()[:3]) if len(bundle.launches) else ""

@@ -1,0 +1,51 @@
+"""Drawing a figure and handing out its data."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+
+from profiler.dashboard import store, text
+from profiler.figures.canvas import to_frame
+
+FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+
+
+def theme() -> str:
+    """"light" or "dark", as the visitor's browser shows the app."""
+    return "dark" if st.context.theme.type == "dark" else "light"
+
+
+def show(source: store.Source, function: Callable[..., Any], *arguments: Any, key: str, **named: Any) -> pd.DataFrame:
+    """Draw `function(bundle, ..., theme=...)` with the download of exactly what it draws; that table."""
+    figure = store.derive(source, function, *arguments, theme=theme(), **named)
+    name = filename(f"{key}-{source.label}")
+    st.plotly_chart(
+        figure, width="stretch", theme=None, key=f"chart.{key}",
+        config={"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"],
+                "toImageButtonOptions": {"format": "svg", "filename": name}})
+    frame = to_frame(figure)
+    if len(frame):
+        st.download_button(text.DOWNLOAD_DATA, csv(frame), f"{name}.csv", "text/csv", key=f"data.{key}",
+                           type="tertiary", icon=":material/download:", on_click="ignore")
+    return frame
+
+
+def csv(frame: pd.DataFrame) -> bytes:
+    """`frame` as CSV for a spreadsheet: a text that would run as a formula gets an apostrophe before it."""
+    safe = frame.copy()
+    for name in safe.columns:
+        if not pd.api.types.is_numeric_dtype(safe[name]) and not pd.api.types.is_bool_dtype(safe[name]):
+            safe[name] = safe[name].map(
+                lambda cell: f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA) else cell)
+    safe.columns = [f"'{name}" if str(name).startswith(FORMULA) else name for name in safe.columns]
+    return safe.to_csv(index=False).encode("utf-8")
+
+
+def filename(words: str) -> str:
+    """`words` as a file name that every system takes."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", words).strip("-.")[:80] or "flashscope"

@@ -1,0 +1,142 @@
+"""What to look at: source, shape, mask, direction, what to compare; in the order people decide, held in the link."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+import streamlit as st
+
+from profiler.bundle import Bundle
+from profiler.dashboard import state, store, text
+from profiler.dashboard.components import boxes
+from profiler.figures import labels, units
+from profiler.spec import AttentionShape
+
+SHAPE = ["batch", "heads", "kv_heads", "nq", "nk", "head_dim", "dtype"]
+KEY = [*SHAPE, "mask", "direction", "implementation"]
+
+
+@dataclass(frozen=True)
+class View:
+    """What the visitor chose. shape carries the mask and is None for sources that name none."""
+
+    source: store.Source
+    bundle: Bundle
+    shape: AttentionShape | None = None
+    direction: str = "forward"
+    implementations: tuple[str, ...] = ()
+    available: tuple[str, ...] = ()
+
+
+def choose(default: Sequence[str] | None = None, compare: bool = True, need_shape: bool = True) -> View | None:
+    """The row of controls and what is chosen in it.
+
+    None where there is nothing to show; the reason is then on the page.
+    default: implementations compared at first, as far as they are there; None: all but repetitions of naive.
+    compare: whether to offer that choice. need_shape: whether the page is about attention calls; if not, a report
+    that names none gives a View without shape.
+    """
+    everything = store.sources()
+    if not everything:
+        boxes.no_source()
+        return None
+    row = st.container(horizontal=True, vertical_alignment="bottom")
+    with row:
+        source = everything[_source(everything)]
+        bundle = store.load(source)
+        table = store.derive(source, configurations)
+        if table.empty:
+            chosen = None if need_shape else View(source, bundle)
+        else:
+            chosen = _rest(source, bundle, table, compare, default)
+    if chosen is None:
+        boxes.missing(text.NO_SHAPES.format(source=source.label), text.NO_SHAPES_REMEDY)
+    elif chosen.shape and not chosen.implementations:
+        boxes.missing(text.NOTHING_CHOSEN, text.NOTHING_CHOSEN_REMEDY)
+        return None
+    return chosen
+
+
+def source_only() -> View | None:
+    """The choice of a source alone; None, and the empty state drawn, where there is none."""
+    everything = store.sources()
+    if not everything:
+        boxes.no_source()
+        return None
+    source = everything[_source(everything)]
+    return View(source, store.load(source))
+
+
+def _source(everything: dict[str, store.Source]) -> str:
+    recorded = [key for key, s in everything.items() if s.origin == "recorded"]
+    names = {}
+    for key, source in everything.items():
+        names[key] = f"{source.label} ({text.ADDED_SHORT})" if source.origin == "added" else source.label
+    return state.select(text.SOURCE, store.SOURCE_PARAMETER, names, (recorded or list(names))[0], width=260)
+
+
+def _rest(source: store.Source, bundle: Bundle, table: pd.DataFrame, compare: bool,
+          default: Sequence[str] | None) -> View:
+    shapes = {shape_key(row): shape_words(row) for row in table[SHAPE].drop_duplicates().to_dict("records")}
+    key = state.select(text.SHAPE, "shape", shapes, default_shape(table), width=330)
+    table = table[[shape_key(row) == key for row in table[SHAPE].to_dict("records")]]
+    mask = _unless_one(text.MASK, "mask", table["mask"], "full", 110)
+    table = table[table["mask"] == mask]
+    direction = _unless_one(text.DIRECTION, "direction", table["direction"], "forward", 130)
+    table = table[table["direction"] == direction]
+    names = {name: labels.implementation(name) for name in table["implementation"].unique()}
+    picked = tuple(names)
+    if compare:
+        picked = tuple(state.select_several(text.COMPARE, "compare", names, default_compare(names, default),
+                                            width="stretch"))
+    first = table.iloc[0]
+    shape = AttentionShape(**{name: int(first[name]) for name in SHAPE[:-1]}, dtype=str(first["dtype"]), mask=mask)
+    return View(source, bundle, shape, direction, picked, tuple(names))
+
+
+def _unless_one(label: str, name: str, values: pd.Series, default: str, width: int) -> str:
+    options = {value: value for value in values.unique()}
+    if len(options) == 1:
+        return next(iter(options))
+    return state.select(label, name, options, default, width=width)
+
+
+def configurations(bundle: Bundle) -> pd.DataFrame:
+    """The distinct configurations of a bundle, launches and timings together; empty for foreign reports."""
+    frames = [frame[KEY].dropna() for frame in (bundle.launches, bundle.timings) if len(frame)]
+    if not frames:
+        return pd.DataFrame(columns=KEY)
+    return pd.concat(frames).drop_duplicates().sort_values(["head_dim", "nq", "nk", "batch"], kind="stable")
+
+
+def default_shape(table: pd.DataFrame) -> str:
+    """The shape nearest to N 4096, D 64 among those that both naive and another implementation ran."""
+    both = table.groupby(SHAPE)["implementation"].transform(
+        lambda names: names.str.startswith("naive").any() and not names.str.startswith("naive").all())
+    usable = table[both.astype(bool)] if both.astype(bool).any() else table
+    near = (usable["nq"].astype(float) - 4096).abs() + (usable["head_dim"].astype(float) - 64).abs()
+    return shape_key(usable.loc[near.sort_values(kind="stable").index[0]].to_dict() if usable.index.is_unique
+                     else usable.iloc[int(near.to_numpy().argmin())].to_dict())
+
+
+def default_compare(names: Iterable[str], wanted: Sequence[str] | None) -> list[str]:
+    """Those of `wanted` that are there; without any, everything but what only repeats naive."""
+    found = [name for name in names if wanted and name in wanted]
+    return found or [name for name in names if name not in ("naive_folded", "sdpa_math")] or list(names)
+
+
+def shape_key(row: dict) -> str:
+    """A shape as the link holds it: B1-H16-N4096-D64-bf16."""
+    return shape_words(row, compact=True)
+
+
+def shape_words(row: dict, compact: bool = False) -> str:
+    """A shape as people choose it: N 4,096 · D 64 · batch 1 · 16 heads · bf16."""
+    n = (row["nq"],) if row["nq"] == row["nk"] else (row["nq"], row["nk"])
+    h = (row["heads"],) if row["heads"] == row["kv_heads"] else (row["heads"], row["kv_heads"])
+    if compact:
+        return f"B{row['batch']}-H{'.'.join(map(str, h))}-N{'.'.join(map(str, n))}-D{row['head_dim']}-{row['dtype']}"
+    return " · ".join((f"N {' × '.join(map(units.whole, n))}", f"D {row['head_dim']}", f"batch {row['batch']}",
+                       f"{'/'.join(map(str, h))} heads", str(row["dtype"])))

@@ -1,0 +1,96 @@
+"""Naive beside flash in a sentence and five cards, from the numbers of one shape."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from profiler.dashboard import text
+from profiler.dashboard.components.cards import Card
+from profiler.evidence import Claim, Headline
+from profiler.figures import labels, units
+
+ICONS = {"holds": ":material/check_circle:", "fails": ":material/cancel:", "cannot tell": ":material/help:"}
+
+
+def sentence(h: Headline) -> str:
+    """The claim with its numbers; without bytes of both sides, what is there instead."""
+    base = h.naive or h.naive_folded
+    if base is None or h.flash is None or h.ratio_by_floor is None or base.dram_bytes is None:
+        return text.SENTENCE_WITHOUT.format(floor=units.nbytes(h.compulsory_bytes))
+    said = text.SENTENCE.format(
+        flash=labels.implementation(h.flash.implementation), ratio=units.times(h.ratio_by_floor),
+        floor=units.nbytes(h.compulsory_bytes), naive=units.nbytes(base.dram_bytes))
+    if h.speedup is None:
+        return f"{said}."
+    faster = h.speedup >= 1
+    speed = units.times(h.speedup if faster else 1 / h.speedup)
+    return f"{said}{(text.SENTENCE_FASTER if faster else text.SENTENCE_SLOWER).format(speed=speed)}."
+
+
+def basis(h: Headline) -> str:
+    """What the ratio rests on, and the counted bytes beside it."""
+    if h.flash is None or h.flash.dram_bytes is None or h.ratio_counted is None:
+        return text.BASIS_WITHOUT.format(floor=units.nbytes(h.compulsory_bytes))
+    return text.BASIS.format(floor=units.nbytes(h.compulsory_bytes), counted=units.nbytes(h.flash.dram_bytes),
+                             ratio=units.times(h.ratio_counted), l2=units.nbytes(h.l2_size_bytes))
+
+
+def cards(h: Headline) -> list[Card]:
+    """Equal FLOPs, peak memory, speed, error, occupancy with Tensor Core use; what is missing says so."""
+    base, flash = h.naive or h.naive_folded, h.flash
+    folded = text.CARD_SPEED_FOLDED.format(ratio=units.times(h.speedup_over_folded)) if h.speedup_over_folded else ""
+    memory = _both(units.nbytes, base and base.peak_memory_bytes, flash and flash.peak_memory_bytes)
+    speed = _both(units.duration, base and base.median_ns, flash and flash.median_ns)
+    return [
+        _flops(h),
+        _ratio(text.CARD_MEMORY, h.memory_ratio, text.LESS, memory, text.CARD_MEMORY_HELP),
+        _ratio(text.CARD_SPEED, h.speedup, text.FASTER, speed + folded, text.CARD_SPEED_HELP),
+        _error(h),
+        _occupancy(h),
+    ]
+
+
+def _both(unit: Callable[[float | None], str], naive: float | None, flash: float | None) -> str:
+    return text.NAIVE_FLASH.format(naive=unit(naive), flash=unit(flash))
+
+
+def _ratio(label: str, ratio: float | None, word: str, both: str, help_: str) -> Card:
+    if ratio is None:
+        return Card(label, units.NOT_AVAILABLE, "missing", both, help_)
+    return Card(label, f"{units.times(ratio)} {word}", "derived", both, help_)
+
+
+def _flops(h: Headline) -> Card:
+    base, flash = h.naive or h.naive_folded, h.flash
+    naive, ours = base and base.tensor_flops, flash and flash.tensor_flops
+    label, help_ = text.CARD_FLOPS, text.CARD_FLOPS_HELP
+    if naive is None or ours is None:
+        return Card(label, units.flop(h.flops_visible), "predicted", text.CARD_FLOPS_PREDICTED, help_)
+    same = abs(ours - naive) <= 0.005 * naive
+    value = text.SAME.format(value=units.flop(ours)) if same else units.flop(ours)
+    return Card(label, value, "measured", _both(units.flop, naive, ours), help_)
+
+
+def _error(h: Headline) -> Card:
+    label, help_ = text.CARD_ERROR, text.CARD_ERROR_HELP
+    if h.flash is None or h.flash.error_relative is None:
+        return Card(label, units.NOT_AVAILABLE, "missing", text.CARD_ERROR_MISSING, help_)
+    eager = h.error_eager_relative
+    beside = text.CARD_ERROR_EAGER.format(error=units.number(eager)) if eager is not None else ""
+    return Card(label, units.number(h.flash.error_relative), "measured", text.CARD_ERROR_BASIS + beside, help_)
+
+
+def _occupancy(h: Headline) -> Card:
+    base, flash = h.naive or h.naive_folded, h.flash
+    if flash is None or flash.achieved_occupancy_pct is None:
+        return Card(text.CARD_OCCUPANCY, units.NOT_AVAILABLE, "missing", text.NOT_COLLECTED, text.CARD_OCCUPANCY_HELP)
+    value = f"{units.percent(flash.achieved_occupancy_pct)} · {units.percent(flash.tensor_pipe_pct)}"
+    return Card(text.CARD_OCCUPANCY, value, "measured", text.CARD_OCCUPANCY_BASIS.format(
+        occupancy=units.percent(base.achieved_occupancy_pct if base else None),
+        tensor=units.percent(base.tensor_pipe_pct if base else None)), text.CARD_OCCUPANCY_HELP)
+
+
+def verdicts(claims: list[Claim]) -> str:
+    """How many claims hold, fail, cannot be told."""
+    counts = {verdict: sum(c.verdict == verdict for c in claims) for verdict in ICONS}
+    return text.CLAIMS_TITLE.format(counts=" · ".join(f"{n} {verdict}" for verdict, n in counts.items() if n))

@@ -1,0 +1,98 @@
+"""Tidy tables as people read them: column titles with units, numbers with thousands separated, short kernel names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+
+from profiler import table
+from profiler.bundle import Bundle
+from profiler.dashboard import state, text
+from profiler.figures import units
+
+FIRST = ("launch", "range", "kernel", "duration_ns", "dram_read_bytes", "dram_write_bytes", "tensor_flops",
+         "special_ops", "tensor_pipe_pct", "achieved_occupancy_pct", "occupancy_limiter")
+
+
+def title(name: str) -> str:
+    """A column's heading: dram_read_bytes reads "HBM read"."""
+    return text.TITLES.get(name, name.replace("_", " "))
+
+
+def config(name: str, frame: pd.DataFrame) -> dict[str, Any]:
+    """Streamlit's column settings from the schema of table `name`: heading with unit, meaning and kind as help."""
+    out = {}
+    for column in table.TABLES[name]:
+        if column.name in frame.columns:
+            heading = f"{title(column.name)}{f' ({column.unit})' if column.unit else ''}"
+            help_ = f"{column.meaning}. {text.COLUMN_KINDS[column.kind]} Column `{column.name}`."
+            if column.dtype in (table.REAL, table.WHOLE):
+                out[column.name] = st.column_config.NumberColumn(heading, help=help_, format="localized")
+            else:
+                out[column.name] = st.column_config.TextColumn(heading, help=help_)
+    return out
+
+
+def collected(frame: pd.DataFrame) -> list[str]:
+    """The columns that hold at least one value."""
+    return [name for name in frame.columns if frame[name].notna().any()]
+
+
+def named(frame: pd.DataFrame) -> pd.DataFrame:
+    """`frame` with headings for people instead of column names."""
+    return frame.rename(columns=title)
+
+
+def search(frame: pd.DataFrame, words: str, columns: Sequence[str]) -> pd.DataFrame:
+    """The rows in which every word of `words` occurs in one of the text `columns`, in any case."""
+    for word in words.split():
+        hit = pd.Series(False, index=frame.index)
+        for name in columns:
+            hit |= frame[name].astype("string").str.contains(word, case=False, regex=False, na=False)
+        frame = frame[hit]
+    return frame
+
+
+def pick(shown: pd.DataFrame, keys: Sequence[Any], name: str, columns: dict[str, Any]) -> None:
+    """A table whose chosen row goes into the link: its entry of `keys` becomes the parameter `name`."""
+    key = f"fs.table.{name}"
+
+    def take() -> None:
+        rows = st.session_state[key]["selection"]["rows"]
+        state.put(name, str(keys[rows[0]]) if rows else None)
+
+    st.dataframe(shown, hide_index=True, column_config=columns, key=key, on_select=take, selection_mode="single-row",
+                 height=min(35 * (len(shown) + 1) + 3, 460))
+
+
+def parquet(frame: pd.DataFrame) -> bytes:
+    """`frame` as a parquet file."""
+    return frame.to_parquet(index=False)
+
+
+def contents(bundle: Bundle) -> list[str]:
+    """How much a bundle holds, which quantities, and which not."""
+    held = set(collected(bundle.launches))
+    quantities = [c.name for c in table.LAUNCHES if c.kind != "identity"]
+    named = {text.HOLDS: [title(n) for n in quantities if n in held],
+             text.LACKS: [title(n) for n in quantities if n not in held]}
+    counts = text.ROWS.format(launches=units.whole(len(bundle.launches)), metrics=units.whole(len(bundle.metrics)),
+                              timings=units.whole(len(bundle.timings)))
+    return [counts, *(line.format(names=", ".join(names) or text.NOTHING) for line, names in named.items())]
+
+
+def ceilings(entries: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """Measured ceilings of a profile."""
+    return pd.DataFrame({
+        text.WHAT: [str(e.get("quantity", "")).replace("_", " ") for e in entries],
+        text.VALUE: [units.si(e.get("value"), str(e.get("unit", ""))) for e in entries],
+        text.KIND: [str(e.get("kind", "")) for e in entries], text.HOW: [str(e.get("how", "")) for e in entries]})
+
+
+def schema(name: str) -> pd.DataFrame:
+    """The columns of a table with unit, meaning and kind."""
+    return pd.DataFrame([{text.COLUMN: c.name, text.UNIT: c.unit, text.MEANING: c.meaning, text.KIND: c.kind}
+                         for c in table.TABLES[name]])

@@ -1,0 +1,72 @@
+"""The sidebar's part for adding files: upload, sample reports, what was added and how to remove it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import streamlit as st
+
+from profiler.dashboard import store, text
+from profiler.dashboard.components import boxes
+from profiler.errors import FlashScopeError
+
+ROUND = "fs.upload.round"        # a new number gives an empty uploader, which frees the file's bytes
+PROBLEMS = "fs.upload.problems"  # what could not be read, until dismissed
+
+
+def sidebar() -> None:
+    """Draw the upload, the added files, and what could not be read."""
+    session = st.session_state
+    with st.sidebar:
+        turn = session.setdefault(ROUND, 0)
+        files = st.file_uploader(text.ADD_TITLE, accept_multiple_files=True, key=f"fs.upload.{turn}",
+                                 help=text.ADD_HELP)
+        if files:
+            session[PROBLEMS] = [problem for file in files if (problem := _read(file))]
+            session[ROUND] = turn + 1
+            st.rerun()
+        _samples()
+        _added()
+    for i, problem in enumerate(session.get(PROBLEMS, [])):
+        boxes.error(problem.what, problem.remedy, problem.detail)
+        if i == len(session[PROBLEMS]) - 1 and st.button(text.DISMISS, key="fs.upload.dismiss"):
+            session[PROBLEMS] = []
+            st.rerun()
+
+
+def _read(file: Any) -> FlashScopeError | None:
+    with st.spinner(text.ADD_READING.format(name=boxes.plain(file.name))):
+        try:
+            store.add_file(file.name, file.getvalue())
+        except FlashScopeError as problem:
+            return problem
+    return None
+
+
+def _samples() -> None:
+    reports = store.samples()
+    if not reports:
+        return
+    with st.popover(text.ADD_SAMPLE, icon=":material/science:", width="stretch"):
+        for path in reports:
+            if st.button(path.name, key=f"fs.sample.{path.name}", width="stretch"):
+                st.session_state[PROBLEMS] = []
+                with st.spinner(text.ADD_READING.format(name=path.name)):
+                    try:
+                        store.add_sample(path)
+                    except FlashScopeError as problem:
+                        st.session_state[PROBLEMS] = [problem]
+                st.rerun()
+
+
+def _added() -> None:
+    files = store.added()
+    if not files:
+        return
+    st.markdown(f"**{text.ADDED}**")
+    for source in files.values():
+        name, button = st.columns([5, 1], vertical_alignment="center")
+        name.markdown(boxes.plain(source.label))
+        button.button("", icon=":material/close:", key=f"fs.remove.{source.key}", type="tertiary",
+                      help=text.REMOVE.format(name=boxes.plain(source.label)), on_click=store.remove, args=(source,))
+    st.caption(text.ADDED_NOTE)

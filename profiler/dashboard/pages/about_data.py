@@ -1,0 +1,33 @@
+"""About the data: where every source comes from and what reading it had to say."""
+
+import json
+
+import streamlit as st
+
+from profiler.dashboard import store, text
+from profiler.dashboard.components import boxes, tables
+
+st.title(text.ABOUT_DATA)
+st.markdown(text.ABOUT_DATA_LEAD)
+everything = store.sources()
+if not everything:
+    boxes.no_source()
+for source in everything.values():
+    with st.container(border=True), boxes.guarded():
+        bundle = store.load(source)
+        st.subheader(boxes.plain(source.label))
+        st.markdown(boxes.plain(boxes.provenance(bundle)))
+        for line in tables.contents(bundle):
+            st.markdown(line)
+        for note in bundle.notes:
+            st.markdown(f"- {boxes.plain(note)}")
+        if ceilings := bundle.profile.get("ceilings"):
+            st.markdown(f"**{text.CEILINGS}**")
+            st.dataframe(tables.ceilings(ceilings), hide_index=True, width="content")
+        with st.expander(text.PROFILE_JSON):
+            st.code(json.dumps(bundle.profile, indent=1, ensure_ascii=False, default=str), language="json")
+with st.expander(text.COLUMNS_TITLE):
+    st.markdown(text.COLUMNS_LEAD)
+    for name in ("launches", "timings", "metrics"):
+        st.markdown(f"`{name}`")
+        st.dataframe(tables.schema(name), hide_index=True)

@@ -1,0 +1,227 @@
+"""What is loaded, and the app's only cache.
+
+Sources are the bundles found in the data folders (shared by all visitors) and the files this visitor added. Added
+files belong to a shelf, named by a random 128-bit token in the link: a reload or a page change keeps them, and nobody
+without the link sees them. Shelves are forgotten after a day without use; when memory is short, the least recently
+used one goes first.
+
+The data folders are `data/` beside `app.py`, or those named in the environment variable FLASHSCOPE_DATA (separated
+as in PATH). Every folder with a profile.json in them is a source; `reports/` in them holds sample reports to try.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import secrets
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import streamlit as st
+
+from profiler.bundle import PROFILE, Bundle
+from profiler.dashboard import state, text
+from profiler.errors import BadInput, FlashScopeError
+
+T = TypeVar("T")
+ROOT = Path(__file__).resolve().parents[2]
+IDLE_SECONDS = 24 * 3600
+MOST_BYTES = 2_000_000_000         # of tables in memory, all visitors together
+MOST_BYTES_A_SHELF = 1_000_000_000
+MOST_FILES_A_SHELF = 50
+TOKEN_PARAMETER = "uploads"
+SOURCE_PARAMETER = "source"
+SAMPLES = (".ncu-rep", ".ncu-repz", ".csv", ".zip")
+_parsing = threading.BoundedSemaphore(2)
+
+
+@dataclass(frozen=True)
+class Source:
+    """One thing to look at. key: its name in the link. version: changes when the content does."""
+
+    key: str
+    label: str
+    version: str
+    origin: str  # "recorded" or "added"
+    path: Path | None = None
+    bundle: Bundle | None = field(default=None, repr=False, compare=False)
+    bytes: int = 0
+
+
+@dataclass
+class Shelf:
+    """The files added under one token. `used`: monotonic seconds of the last look."""
+
+    used: float
+    items: dict[str, Source] = field(default_factory=dict)
+
+    @property
+    def bytes(self) -> int:
+        return sum(item.bytes for item in self.items.values())
+
+
+class Shelves:
+    """All shelves of this server. Every access takes the lock, drops what expired and keeps within the memory bound."""
+
+    def __init__(self, most_bytes: int = MOST_BYTES, clock: Callable[[], float] = time.monotonic):
+        self._lock, self._shelves, self._most, self._clock = threading.Lock(), {}, most_bytes, clock
+
+    def items(self, token: str | None) -> dict[str, Source]:
+        """What lies on the shelf `token`; looking keeps it alive. An unknown or expired token has nothing."""
+        with self._lock:
+            shelf = self._alive(token)
+            return dict(shelf.items) if shelf else {}
+
+    def knows(self, token: str | None) -> bool:
+        with self._lock:
+            return self._alive(token) is not None
+
+    def add(self, token: str | None, source: Source) -> str:
+        """Put `source` on the shelf `token`, or on a new one if that is unknown; the token that holds it now."""
+        with self._lock:
+            shelf = self._alive(token)
+            if token is None or shelf is None:
+                token, shelf = secrets.token_urlsafe(16), Shelf(self._clock())
+            others = shelf.bytes - (shelf.items[source.key].bytes if source.key in shelf.items else 0)
+            if source.bytes + others > min(MOST_BYTES_A_SHELF, self._most) or len(shelf.items) >= MOST_FILES_A_SHELF:
+                raise BadInput(text.SHELF_FULL.format(name=source.label), remedy=text.SHELF_FULL_REMEDY)
+            self._shelves[token] = shelf
+            shelf.items[source.key] = source
+            for old in sorted(self._shelves, key=lambda name: self._shelves[name].used):
+                if old != token and sum(s.bytes for s in self._shelves.values()) > self._most:
+                    del self._shelves[old]
+            return token
+
+    def remove(self, token: str | None, key: str) -> None:
+        with self._lock:
+            shelf = self._alive(token)
+            if shelf:
+                shelf.items.pop(key, None)
+
+    def _alive(self, token: str | None) -> Shelf | None:
+        now = self._clock()
+        for name in [name for name, shelf in self._shelves.items() if now - shelf.used > IDLE_SECONDS]:
+            del self._shelves[name]
+        shelf = self._shelves.get(token) if token else None
+        if shelf:
+            shelf.used = now
+        return shelf
+
+
+@st.cache_resource(show_spinner=False)
+def shelves() -> Shelves:
+    return Shelves()
+
+
+def data_folders() -> list[Path]:
+    named = os.environ.get("FLASHSCOPE_DATA")
+    return [Path(part) for part in named.split(os.pathsep) if part] if named else [ROOT / "data"]
+
+
+def recorded() -> dict[str, Source]:
+    """The bundles of the data folders; listing reads no table."""
+    found: dict[str, Source] = {}
+    for folder in data_folders():
+        for profile in sorted(folder.glob(f"**/{PROFILE}")):
+            here = profile.parent
+            files = [profile, *sorted(here.glob("*.parquet"))]
+            version = "-".join(f"{f.stat().st_mtime_ns:x}.{f.stat().st_size:x}" for f in files)
+            key = here.name if here.name not in found else f"{here.name}-{len(found)}"
+            found[key] = Source(key, here.name, version, "recorded", here)
+    return found
+
+
+def samples() -> list[Path]:
+    """Reports in the data folders that a visitor may try."""
+    found = [path for folder in data_folders() for path in sorted((folder / "reports").glob("*"))]
+    return [path for path in found if path.suffix in SAMPLES]
+
+
+def token() -> str | None:
+    """The token of this visitor's shelf; said when a link names one that is gone."""
+    return state.wish(TOKEN_PARAMETER)
+
+
+def added() -> dict[str, Source]:
+    return shelves().items(token())
+
+
+def sources() -> dict[str, Source]:
+    """Everything this visitor can look at: what they added first, then what is recorded."""
+    return {**added(), **recorded()}
+
+
+def load(source: Source) -> Bundle:
+    """The tables of a source. They are shared: read them, never change them."""
+    return source.bundle if source.bundle is not None else _read(str(source.path), source.version)
+
+
+@st.cache_resource(max_entries=16, show_spinner=False)
+def _read(path: str, version: str) -> Bundle:
+    from profiler import bundle
+
+    return bundle.read(Path(path))
+
+
+def derive(source: Source, function: Callable[..., T], *arguments: Any, **named: Any) -> T:
+    """`function(bundle, ...)`, computed once for one source and arguments. Read the result, never change it."""
+    what = f"{function.__module__}.{function.__qualname__}"
+    return _derived((source.key, source.version, what, repr(arguments), repr(sorted(named.items()))),
+                    lambda: function(load(source), *arguments, **named))
+
+
+@st.cache_resource(max_entries=400, ttl=IDLE_SECONDS, show_spinner=False)
+def _derived(key: tuple[str, ...], _compute: Callable[[], Any]) -> Any:
+    return _compute()
+
+
+def add_file(name: str, content: bytes) -> Source:
+    """Read an added file and put it on this visitor's shelf; raises FlashScopeError with what is wrong with it."""
+    suffix = re.sub(r"[^A-Za-z0-9.-]", "", Path(name).suffix)[:20]
+    handle, path = tempfile.mkstemp(prefix="flashscope-", suffix=suffix)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        return _add(name, Path(path), hashlib.sha256(content).hexdigest())
+    finally:
+        os.unlink(path)
+
+
+def add_sample(path: Path) -> Source:
+    """Read a sample report of the data folders as if the visitor had added it."""
+    return _add(path.name, path, hashlib.sha256(path.read_bytes()).hexdigest())
+
+
+def _add(name: str, path: Path, digest: str) -> Source:
+    from profiler import parse
+
+    with _parsing:
+        try:
+            bundle = parse.load(path, name=name)
+        except FlashScopeError:
+            raise
+        except OSError as error:
+            raise BadInput(text.UNREADABLE.format(name=name, why=error.strerror or error)) from error
+    key = f"added-{digest[:12]}"
+    labels = {source.label for k, source in added().items() if k != key}
+    label = next(n for n in (name, *(f"{name} ({i})" for i in range(2, 1000))) if n not in labels)
+    source = Source(key, label, digest, "added", bundle=bundle.renamed(label), bytes=memory(bundle))
+    state.put(TOKEN_PARAMETER, shelves().add(token(), source))
+    state.put(SOURCE_PARAMETER, key)
+    return source
+
+
+def remove(source: Source) -> None:
+    """Forget an added file."""
+    shelves().remove(token(), source.key)
+
+
+def memory(bundle: Bundle) -> int:
+    """Bytes that the tables of a bundle keep in memory."""
+    return int(sum(frame.memory_usage(deep=True).sum() for frame in (bundle.launches, bundle.metrics, bundle.timings)))

@@ -1,0 +1,172 @@
+"""Every sentence of the interface, in one place. Pages hold none."""
+
+APP = "FlashScope"
+TAGLINE = "Why FlashAttention is fast, measured"
+NOTHING = "nothing"
+
+# pages
+EVIDENCE = "Evidence"
+ROOFLINE = "Roofline"
+MEMORY_IO = "Memory IO"
+LAUNCHES = "Launches"
+ABOUT_DATA = "About the data"
+
+# state
+BAD_PARAMETER = "The link asks for {name} = “{wanted}”, which is not there; {shown} is shown."
+
+# store
+SHELF_FULL = "{name}: there is no room left for it beside what you have added."
+SHELF_FULL_REMEDY = "Remove files you no longer need from the list in the sidebar, then add it again."
+UNREADABLE = "{name}: cannot be read ({why})."
+
+# sidebar
+ADD_TITLE = "Add a report"
+ADD_LABEL = "Nsight Compute report, ncu CSV or text page, or a zipped bundle"
+ADD_HELP = ("`.ncu-rep`, `.ncu-repz`, CSV or text from `ncu --csv` or `--page`, or the zipped folder that "
+            "`python -m profiler run` writes. The file is read on this machine, in a process of its own.")
+ADD_READING = "Reading {name}…"
+ADD_SAMPLE = "Try a sample report"
+ADDED = "Added by you"
+ADDED_SHORT = "added"
+ADDED_NOTE = "Kept for 24 hours after the last look. Whoever has this page's link sees them."
+ADDED_GONE = ("The files that this link refers to are no longer here: they are kept for 24 hours after the last look. "
+              "Add them again.")
+ADDED_DONE = "{name}: {launches} read."
+REMOVE = "Remove {name}"
+DISMISS = "Dismiss"
+
+# choosing
+SOURCE = "Source"
+SHAPE = "Shape"
+MASK = "Mask"
+DIRECTION = "Direction"
+COMPARE = "Compare"
+
+NOTHING_CHOSEN = "Nothing is chosen to compare."
+NOTHING_CHOSEN_REMEDY = "Choose at least one implementation above."
+
+# boxes
+DETAIL = "Detail"
+UNEXPECTED = "This page could not be drawn, and it is not your doing."
+UNEXPECTED_REMEDY = ("Try another source or shape. If it stays, please report it with the number {id}: the log of the "
+                     "app, where it was started, has the cause under that number.")
+GPU_NOT_NAMED = "GPU not named"
+PROVENANCE = {"driver": "driver", "cuda": "CUDA", "torch": "torch", "triton": "Triton", "ncu": "ncu",
+              "cache_control": "cache control", "clock_control": "clock control"}
+NO_SOURCE = "There is no profile to show yet."
+NO_SOURCE_REMEDY = """Three ways to get one:
+
+- **Add a report** in the sidebar: any file that Nsight Compute wrote, from any GPU.
+- **Profile a GPU**, on a machine that has one, then put the folder into `data/` or add it here, zipped:
+"""
+NO_SOURCE_COMMAND = "python -m profiler run --suite quick --out my-gpu"
+NO_SHAPES = ("{source} does not say which attention call its launches belong to, so this page has nothing to compare "
+             "in it.")
+NO_SHAPES_REMEDY = ("*Roofline* and *Launches* show any report. This page needs a bundle that `python -m profiler run` "
+                    "wrote: it marks each launch with its implementation, step and shape.")
+NO_COUNTERS = ("{source} was recorded without performance counters: time, memory and error are there, bytes and FLOPs "
+               "are not.")
+NO_COUNTERS_REMEDY = ("Record it again without `--no-counters`; `python -m profiler doctor` says what the machine "
+                      "lacks for that.")
+DOWNLOAD_DATA = "Download the data (CSV)"
+DOWNLOAD_TABLE_CSV = "Download as CSV"
+DOWNLOAD_TABLE_PARQUET = "Download as parquet"
+KINDS = {"measured": "measured", "derived": "derived", "predicted": "predicted", "missing": "not available"}
+
+# tables
+TITLES = {  # headings of table columns, units are added from the schema
+    "label": "what", "launches": "launches", "why_not_drawn": "why", "flops": "work", "bytes": "bytes",
+    "bytes_kind": "bytes are", "ns": "time", "time_kind": "time is", "intensity": "intensity",
+    "flops_per_s": "throughput", "source": "source", "launch": "launch", "range": "range",
+    "domain": "NVTX domain", "kernel": "kernel", "device": "GPU", "cc": "compute capability",
+    "grid": "grid", "block": "block",
+    "duration_ns": "time under the profiler", "dram_read_bytes": "HBM read", "dram_write_bytes": "HBM written",
+    "dram_bytes_per_second": "HBM rate", "l2_bytes": "L2 requests", "l2_to_xbar_bytes": "L2 → crossbar",
+    "l2_to_sm_bytes": "L2 → SM", "sm_to_l2_bytes": "SM → L2", "tensor_flops": "tensor FLOPs",
+    "tensor_ops": "tensor integer ops", "tensor_dtype": "tensor type", "fp32_flops": "fp32 FLOPs",
+    "fp16_flops": "fp16 FLOPs", "fp64_flops": "fp64 FLOPs", "special_ops": "special functions",
+    "tensor_pipe_pct": "tensor pipe active", "achieved_occupancy_pct": "achieved occupancy",
+    "theoretical_occupancy_pct": "theoretical occupancy", "occupancy_limiter": "occupancy limiter",
+    "registers_per_thread": "registers a thread", "shared_bytes_per_block": "shared memory a block",
+    "waves_per_sm": "waves", "spill_requests": "spills", "sm_clock_hz": "SM clock",
+    "dram_peak_bytes_per_s": "HBM peak", "l2_peak_bytes_per_s": "L2 peak",
+    "tensor_peak_flops_per_s": "tensor peak, dense", "l2_size_bytes": "L2 size", "sm_count": "SMs",
+    "config_id": "configuration", "implementation": "implementation", "stage": "stage", "direction": "direction",
+    "dtype": "type", "batch": "batch", "heads": "heads", "kv_heads": "K/V heads", "nq": "queries", "nk": "keys",
+    "head_dim": "head size", "mask": "mask", "range_path": "range path", "parameters": "parameters",
+    "metric": "counter", "unit": "unit", "value": "value", "used_for": "used for",
+}
+COLUMN_KINDS = {"identity": "", "measured": "Measured.", "derived": "Derived from counters."}
+ROWS = ("{launches} kernel launches with {metrics} raw counter values · {timings} configurations timed without a "
+        "profiler")
+HOLDS = "**Holds:** {names}"
+LACKS = "**Lacks:** {names}"
+WHAT, HOW_MUCH, VALUE, KIND, HOW = "what", "how much", "value", "kind", "how"
+COLUMN, UNIT, MEANING, METRIC, USED_FOR = "column", "unit", "meaning", "metric", "used for"
+
+# Launches
+LAUNCHES_LEAD = ("One row is one kernel launch as the profiler saw it, in base units. Choose a row for every counter "
+                 "behind it.")
+SEARCH = "Search"
+SEARCH_HELP = "Words that must all occur in the kernel, range, configuration or GPU name."
+COLUMNS = "Columns"
+NO_MATCH = "No launch matches “{words}”."
+NO_MATCH_REMEDY = ("Search looks in kernel names, ranges, configurations and GPU names; every word must occur. "
+                   "Shorten the search.")
+NO_LAUNCHES = "{source} holds no profiled launch."
+LAUNCH_COUNT = "{shown} of {all} launches"
+LAUNCH_TITLE = "Launch {launch}"
+LAUNCH_HINT = "Choose a row above to see every counter of that launch."
+RAW_METRICS = "Counters of this launch"
+RAW_SEARCH = "Search in counters"
+NO_RAW = "{source} keeps no raw counters, only the columns above."
+NO_RAW_REMEDY = "They are kept by `python -m profiler run` and when a report is added as a file."
+
+# About the data
+ABOUT_DATA_LEAD = "Where each source comes from, what it holds and what it lacks. Nothing here leaves this machine."
+CEILINGS = "Ceilings measured on this GPU in the same run"
+PROFILE_JSON = "Everything that was recorded about it (`profile.json`)"
+COLUMNS_TITLE = "What each column means"
+COLUMNS_LEAD = ("Base units everywhere: bytes, nanoseconds, hertz, per cent of 100. A value that was not measured is "
+                "empty, never 0.")
+
+# Evidence
+SENTENCE = "{flash} needs {ratio} fewer HBM bytes than naive attention: {floor} instead of {naive}"
+SENTENCE_FASTER = ", for the same work, and is {speed} as fast"
+SENTENCE_SLOWER = ", for the same work, yet takes {speed} the time here"
+SENTENCE_WITHOUT = "The result needs {floor} through HBM; naive and flash are not both here with counters to compare."
+BASIS = ("The ratio is by the compulsory floor: Q, K and V read once, O written once, {floor}. Counted were {counted} "
+         "({ratio} fewer): up to {l2} of a kernel's writes may still lie in L2 when it ends, which flatters it.")
+BASIS_WITHOUT = ("The compulsory floor is {floor}: Q, K and V read once, O written once. Counted bytes are not "
+                 "available here.")
+NAIVE_FLASH = "naive {naive}, flash {flash}"
+SAME = "{value}, both"
+LESS = "less"
+FASTER = "as fast"
+NOT_COLLECTED = "the counter was not collected"
+CARD_FLOPS = "Matmul work"
+CARD_FLOPS_PREDICTED = "4·batch·heads·visible pairs·D; not counted on both sides"
+CARD_FLOPS_HELP = "Floating-point operations of the Tensor Cores, as their counter says; a multiply-add counts 2."
+CARD_MEMORY = "Peak memory"
+CARD_MEMORY_HELP = "Largest allocation above the inputs during one call, output included."
+CARD_SPEED = "Speed"
+CARD_SPEED_HELP = "Medians of CUDA-event times without the profiler, L2 flushed before each call."
+CARD_SPEED_FOLDED = "; {ratio} of the best unfused form"
+CARD_ERROR = "Relative error"
+CARD_ERROR_BASIS = "‖O − reference‖ ÷ ‖reference‖ in float64"
+CARD_ERROR_EAGER = "; eager PyTorch in the same type: {error}"
+CARD_ERROR_HELP = "FlashAttention is exact: what differs is rounding, as with any other order of the same sums."
+CARD_ERROR_MISSING = "recorded by `python -m profiler run`, not by a report"
+CARD_OCCUPANCY = "Occupancy · Tensor use"
+CARD_OCCUPANCY_BASIS = "flash; naive {occupancy} · {tensor}, weighted by time"
+CARD_OCCUPANCY_HELP = ("Warps resident, of the most an SM holds · cycles the tensor pipe was active. Occupancy is not "
+                       "speed.")
+CLAIMS_TITLE = "What was checked on this data: {counts}"
+ROOFLINE_LEVEL = "Bytes at"
+ROOFLINE_LEVELS = {"dram": "HBM", "l2": "L2"}
+ROOFLINE_STAGES = "Steps of naive"
+ROOFLINE_STAGES_HELP = "Show each launch of an implementation that has several, beside the sum of them."
+NOT_DRAWN = "Not drawn: {count}, and why"
+POINTS = "The numbers behind the points"
+CLAIM_CASES = "{n} shapes"
+NEXT = "Next"
