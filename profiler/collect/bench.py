@@ -1,0 +1,68 @@
+"""Timings without a profiler, as plain rows with TFLOP/s and the ratio to a reference peer; no bundle."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from profiler.collect import join, worker
+from profiler.collect.passes import QUIET_S, Reporter, time_all
+from profiler.spec import AttentionShape, Mask, RunConfig
+from profiler.table import records
+
+REFERENCE = "sdpa_flash"
+CONVENTION = "TFLOP/s count 4·B·H·Nq·Nk·D a call, half of it when causal; the time is the median with a cold L2 cache."
+
+
+def flops(shape: AttentionShape) -> int:
+    """FLOPs of one forward call by the convention of the FlashAttention papers: causal counts half."""
+    whole = 4 * shape.batch * shape.heads * shape.nq * shape.nk * shape.head_dim
+    return whole // 2 if Mask.parse(shape.mask) == Mask(-1, 0) else whole
+
+
+def bench(configs: Sequence[RunConfig], *, quiet_s: float = QUIET_S, device: str = "cuda", seed: int = 0,
+          progress: Callable[[str, int, int], None] = lambda text, done, total: None) -> dict[str, Any]:
+    """{"rows": timings rows with tflops_per_s and speedup over the reference, "ceilings", "environment", "convention"}."""
+    configs = list({config.config_id: config for config in configs}.values())
+    with tempfile.TemporaryDirectory(prefix="flashscope-") as name:
+        times = time_all(configs, Path(name), device=device, seed=seed, quiet_s=quiet_s, reporter=Reporter(progress, len(configs)))
+    rows = records(join.timing_table(configs, times))
+    reference = {_shape_key(row): row["median_ns"] for row in rows if row["implementation"] == REFERENCE}
+    for row, config in zip(rows, configs):
+        median, base = row["median_ns"], reference.get(_shape_key(row))
+        row["tflops_per_s"] = flops(config.shape) / median / 1e3 if median else None
+        row["speedup_over_" + REFERENCE] = base / median if base and median else None
+    environment = worker.of(times, "environment")
+    return {
+        "rows": rows, "ceilings": [record["entry"] for record in worker.of(times, "ceiling")],
+        "environment": {k: v for k, v in (environment[-1] if environment else {}).items() if k != "record"}, "convention": CONVENTION,
+    }
+
+
+def _shape_key(row: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(row[name] for name in ("direction", "dtype", "batch", "heads", "kv_heads", "nq", "nk", "head_dim", "mask"))
+
+
+def text(result: dict[str, Any]) -> str:
+    """The rows as a table for a terminal."""
+    def number(value: float | None, form: str) -> str:
+        return "–" if value is None else format(value, form)
+
+    lines = [f"{'shape':<32} {'implementation':<14} {'µs':>10} {'warm':>10} {'TFLOP/s':>8} {'× ' + REFERENCE:>12} {'peak MB':>9} "
+             f"{'error':>9} {'eager':>9}"]
+    for row in result["rows"]:
+        n = f"N{row['nq']}" if row["nq"] == row["nk"] else f"Nq{row['nq']} Nk{row['nk']}"
+        shape = f"B{row['batch']} H{row['heads']} {n} D{row['head_dim']} {row['dtype']} {row['mask']}"
+        head = f"{shape:<32} {row['implementation']:<14} "
+        if row["status"] != "ok":
+            lines.append(head + row["status"])
+            continue
+        micro = [number(ns and ns / 1e3, ".1f") for ns in (row["median_ns"], row["warm_median_ns"])]
+        peak = row["peak_memory_bytes"]
+        lines.append(head + f"{micro[0]:>10} {micro[1]:>10} {number(row['tflops_per_s'], '.1f'):>8} "
+                     f"{number(row['speedup_over_' + REFERENCE], '.2f'):>12} {number(None if peak is None else peak / 1e6, '.1f'):>9} "
+                     f"{number(row['error_relative'], '.1e'):>9} {number(row['error_eager_relative'], '.1e'):>9}")
+    lines += [f"{e['quantity']}: {e['value']:.4g} {e['unit']} ({e['how']})" for e in result["ceilings"]]
+    return "\n".join([*lines, result["convention"]])

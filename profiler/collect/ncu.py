@@ -1,0 +1,94 @@
+"""Nsight Compute's command line: found, asked for its version, and its arguments built (a pure function)."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from glob import glob
+from pathlib import Path
+
+from profiler.errors import NcuFailed, NcuMissing
+
+DOMAIN = "flashscope"  # the workload's NVTX domain
+# Any push/pop range of our domain, at any depth of the stack. A wrong expression is no error to ncu: it ends with 0
+# and a warning that nothing was profiled.
+NVTX_FILTER = f"regex:{DOMAIN}@.*/"
+OLDEST = (2022, 1)
+PLACES = (
+    "/usr/local/cuda/bin/ncu", "/usr/local/cuda-*/bin/ncu", "/opt/nvidia/nsight-compute/*/ncu",
+    "/usr/local/NVIDIA-Nsight-Compute*/ncu", "/opt/cuda/bin/ncu", "/opt/nvidia/hpc_sdk/*/*/profilers/Nsight_Compute/ncu",
+)
+GET_NCU = ("Install Nsight Compute (part of the CUDA toolkit, or https://developer.nvidia.com/nsight-compute), "
+           "or name it with --ncu PATH. Without counters: --no-counters.")
+
+
+@dataclass(frozen=True, slots=True)
+class Ncu:
+    """An ncu that answered: where it is and its version, as 2025.3.1."""
+
+    path: str
+    version: str
+
+
+def version_key(text: str) -> tuple[int, ...]:
+    """Version numbers in a path or a version text, for ordering: the last of several counts."""
+    found = re.findall(r"\d{4}\.\d+(?:\.\d+)*|\d+\.\d+(?:\.\d+)*", text)
+    return tuple(int(part) for part in found[-1].split(".")) if found else ()
+
+
+def candidates(places: Sequence[str] = PLACES) -> list[str]:
+    """Every ncu in sight: first on PATH, then the usual install folders, newest first."""
+    on_path = shutil.which("ncu")
+    installed = sorted({path for place in places for path in glob(place)}, key=version_key, reverse=True)
+    return list(dict.fromkeys([*([on_path] if on_path else []), *installed]))
+
+
+def probe(path: str) -> str:
+    """The version that ``path --version`` reports. Raises NcuFailed where it does not answer as ncu does."""
+    try:
+        done = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise NcuFailed(f"{Path(path).name} --version: expected a version, got {type(error).__name__}.",
+                        remedy="Name a working ncu with --ncu PATH.") from error
+    match = re.search(r"Version (\d{4}(?:\.\d+)+)", done.stdout)
+    if not match:
+        raise NcuFailed(f"{Path(path).name} --version: expected 'Version YEAR.…', got exit code {done.returncode} and no version.",
+                        remedy="Name a working ncu with --ncu PATH.", detail=(done.stdout + done.stderr)[-2000:])
+    # The fourth number is NVIDIA's build number and says nothing to a reader.
+    return ".".join(match[1].split(".")[:3])
+
+
+def find(explicit: str | None = None) -> Ncu:
+    """The ncu to use: the one asked for, else the first that answers. Raises NcuMissing or NcuFailed."""
+    if explicit:
+        if not (shutil.which(explicit) or os.access(explicit, os.X_OK)):
+            raise NcuMissing(f"--ncu: expected a program, found none at {explicit!r}.", remedy=GET_NCU)
+        return Ncu(explicit, probe(explicit))
+    found, failure = candidates(), None
+    for path in found:
+        try:
+            return Ncu(path, probe(path))
+        except NcuFailed as error:
+            failure = failure or error
+    if failure:
+        raise failure
+    raise NcuMissing("Nsight Compute's command line (ncu) was not found on PATH nor in the usual places.", remedy=GET_NCU)
+
+
+def command(ncu: str, application: Sequence[str], *, export: Path, metrics: Sequence[str], nvtx: str = NVTX_FILTER,
+            cache_control: str = "all", clock_control: str = "none", replay_mode: str = "kernel") -> list[str]:
+    """The argument list that profiles ``application`` inside our NVTX ranges and writes the report to ``export``."""
+    return [
+        ncu, "--config-file", "off", "--target-processes", "all", "--nvtx", "--nvtx-include", nvtx,
+        "--cache-control", cache_control, "--clock-control", clock_control, "--replay-mode", replay_mode,
+        "--metrics", ",".join(metrics), "--export", str(export), "--force-overwrite", *application,
+    ]
+
+
+def public_command(arguments: Sequence[str]) -> str:
+    """The same command as provenance records it: every absolute path reduced to its file name."""
+    return " ".join(Path(a).name if a.startswith(("/", "~")) or re.match(r"[A-Za-z]:\\", a) else a for a in arguments)

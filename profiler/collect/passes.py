@@ -1,0 +1,195 @@
+"""The two passes of a run, each able to go on where it stopped: counters in chunks under ncu, timings without it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from profiler.collect import ncu, watch, worker
+from profiler.errors import BadInput, NoProgress, RunFailed, WorkerFailed
+from profiler.spec import RunConfig
+
+QUIET_S = 180.0
+
+
+class Reporter:
+    """Turns what the passes do into progress(text, done, total)."""
+
+    def __init__(self, progress: Callable[[str, int, int], None], total: int):
+        self._progress, self._total, self._done = progress, total, 0
+
+    def say(self, text: str) -> None:
+        self._progress(text, self._done, self._total)
+
+    def done(self, count: int, text: str) -> None:
+        self._done += count
+        self.say(text)
+
+
+class Partial:
+    """The folder ``OUT.partial`` that holds finished work until the bundle is written.
+
+    Entered with ``resume`` it keeps what an earlier run of the same settings finished; otherwise it starts empty, unless
+    finished work would be lost. Left after a failure it stays if there is something to resume from.
+    """
+
+    def __init__(self, out: Path, settings: Mapping[str, Any], *, resume: bool):
+        self.folder = out.with_name(out.name + ".partial")
+        self._settings = json.loads(json.dumps(settings))
+        self._resume = resume
+        self.finished = False
+
+    def _worth_keeping(self) -> bool:
+        return any(self.folder.glob("*.done")) or bool(worker.of(worker.read_records(self.folder / "timing.jsonl"), "timing"))
+
+    def __enter__(self) -> Partial:
+        note = self.folder / "settings.json"
+        if self.folder.exists() and self._worth_keeping():
+            if not self._resume:
+                raise BadInput(f"{self.folder.name}: an unfinished run is there.",
+                               remedy="Go on with it: --resume. Or remove the folder to start afresh.")
+            earlier = json.loads(note.read_text(encoding="utf-8")) if note.is_file() else {}
+            different = sorted(k for k in self._settings if earlier.get(k) != self._settings[k])
+            if different:
+                raise BadInput(f"--resume: the unfinished run had other settings ({', '.join(different)}).",
+                               remedy=f"Remove {self.folder.name} to start afresh.")
+        else:
+            shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        note.write_text(json.dumps(self._settings), encoding="utf-8")
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if self.finished or not self._worth_keeping():
+            shutil.rmtree(self.folder, ignore_errors=True)
+        elif isinstance(error, RunFailed):
+            error.remedy = f"{error.remedy}\nFinished configurations are kept: --resume goes on from them.".strip()
+
+
+def culprit(records: Sequence[Mapping[str, Any]], done: str) -> str | None:
+    """The configuration that was started last and has no result: the one a process died in."""
+    started = [r["config_id"] for r in records if r.get("record") == "start"]
+    ended = {r.get("config_id") or r.get("row", {}).get("config_id") for r in records if r.get("record") == done}
+    return started[-1] if started and started[-1] not in ended else None
+
+
+class Chunk:
+    """Some configurations, one ncu process, one report."""
+
+    def __init__(self, folder: Path, number: int, configs: Sequence[RunConfig], *, device: str, seed: int):
+        self.configs, self._device, self._seed = list(configs), device, seed
+        self.report = folder / f"chunk-{number}.ncu-rep"
+        self._records = folder / f"chunk-{number}.jsonl"
+        self._done = folder / f"chunk-{number}.done"
+        self.command, self.passes = "", 0
+
+    def records(self) -> list[dict[str, Any]]:
+        return worker.read_records(self._records)
+
+    def collect(self, tool: ncu.Ncu, metrics: Sequence[str], reporter: Reporter, quiet_s: float) -> None:
+        """Profile the chunk, or take it as an earlier run left it. A configuration that kills the process is set aside."""
+        if self._done.is_file():
+            facts = json.loads(self._done.read_text(encoding="utf-8"))
+            self.command, self.passes = facts["command"], facts["passes"]
+            reporter.done(len(self.configs), "counters: taken from the unfinished run")
+            return
+        left, aside = list(self.configs), []
+        while True:
+            with tempfile.TemporaryDirectory(prefix="flashscope-") as name:
+                folder = Path(name)
+                records = folder / "result.jsonl"
+                error = self._attempt(folder, left, tool, metrics, reporter, quiet_s)
+                found = worker.read_records(records)
+                guilty = culprit(found, "counters") if isinstance(error, WorkerFailed) else None
+                if error is None:
+                    shutil.move(folder / "report.ncu-rep", self.report)
+                    found += aside
+                    self._records.write_text("".join(json.dumps(r) + "\n" for r in found), encoding="utf-8")
+                    self._done.write_text(json.dumps({"command": self.command, "passes": self.passes}), encoding="utf-8")
+                    return
+            left = [config for config in left if config.config_id != guilty]
+            if guilty is None or not left:
+                raise error
+            aside.append({"record": "counters", "config_id": guilty, "stages": [], "status": f"failed: {error.what}"})
+
+    def _attempt(self, folder: Path, configs: Sequence[RunConfig], tool: ncu.Ncu, metrics: Sequence[str], reporter: Reporter,
+                 quiet_s: float) -> RunFailed | None:
+        plan, records, report = folder / "plan.json", folder / "result.jsonl", folder / "report.ncu-rep"
+        worker.write_plan(plan, "counters", configs, device=self._device, seed=self._seed)
+        arguments = ncu.command(tool.path, worker.command(plan, records), export=Path(report.name), metrics=metrics)
+        self.command = ncu.public_command(arguments)
+        counted = Follower(records, "counters", reporter)
+        seen = watch.follow(arguments, cwd=folder, env=worker.environment(), quiet_s=quiet_s, moved=counted.moved,
+                            on_line=lambda line, seen: counted.kernel(seen.kernel))
+        self.passes = max(self.passes, seen.passes)
+        error = watch.diagnose(seen)
+        if error is None and not report.is_file():
+            return watch.NcuFailed("ncu ended well but wrote no report.", remedy="Its last lines are below.", detail=seen.text)
+        return error
+
+
+class Follower:
+    """Watches a record file grow and reports each configuration as it ends."""
+
+    def __init__(self, path: Path, kind: str, reporter: Reporter):
+        self._path, self._kind, self._reporter = path, kind, reporter
+        self._size, self._told, self._kernel = -1, 0, ""
+
+    def kernel(self, name: str) -> None:
+        self._kernel = name
+
+    def moved(self) -> int:
+        size = self._path.stat().st_size if self._path.is_file() else 0
+        if size != self._size:
+            self._size = size
+            ended = worker.of(worker.read_records(self._path), self._kind)
+            if len(ended) > self._told:
+                last = ended[-1]
+                name = last.get("config_id") or last.get("row", {}).get("config_id", "")
+                text = f"{self._kind}: {name}" + (f", kernel {self._kernel}" if self._kernel else "")
+                self._reporter.done(len(ended) - self._told, text)
+                self._told = len(ended)
+        return size
+
+
+def time_all(configs: Sequence[RunConfig], folder: Path, *, device: str, seed: int, quiet_s: float,
+             reporter: Reporter) -> list[dict[str, Any]]:
+    """Records of the timing pass for every configuration; one whose process died or hung gets a row that says so."""
+    path = folder / "timing.jsonl"
+    while True:
+        records = worker.read_records(path)
+        ended = {record["row"]["config_id"] for record in worker.of(records, "timing")}
+        left = [config for config in configs if config.config_id not in ended]
+        if not left:
+            return records
+        with tempfile.TemporaryDirectory(prefix="flashscope-") as name:
+            plan = Path(name) / "plan.json"
+            worker.write_plan(plan, "timing", left, device=device, seed=seed, ceilings=not worker.of(records, "ceiling"))
+            arguments = worker.command(plan, path)
+            arguments[-1] = str(path.resolve())
+            before = len(records)
+            try:
+                seen = watch.follow(arguments, cwd=Path(name), env=worker.environment(), quiet_s=quiet_s,
+                                    moved=Follower(path, "timing", reporter).moved)
+                failure = f"the process ended with code {seen.code}" + (f": {seen.lines[-1]}" if seen.lines else "")
+                text = seen.text
+            except NoProgress as error:
+                failure, text = f"no progress for {quiet_s:.0f} s", error.detail
+        records = worker.read_records(path)
+        if len(worker.of(records, "end")) > len(worker.of(records[:before], "end")):
+            return records
+        guilty = culprit(records[before:], "timing")
+        config = next((c for c in left if c.config_id == guilty), None)
+        if config is None:
+            raise WorkerFailed(f"The timing process failed: {failure}.", detail=text,
+                               remedy="`python -m profiler doctor` says whether PyTorch, Triton and the GPU fit together.")
+        row = {**config.key(), "parameters": json.dumps(dict(config.parameters)), "status": f"failed: {failure}"[:300]}
+        with open(path, "a", encoding="utf-8") as file:
+            file.write(json.dumps({"record": "timing", "row": row}) + "\n")
+            file.flush()
+            os.fsync(file.fileno())

@@ -1,0 +1,49 @@
+"""profile.json of a run: what was measured, on what, by which code and command. Absent where not known."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timezone
+from typing import Any
+
+from profiler.collect import ncu, worker
+
+GPU_FACTS = ("gpu", "driver", "cuda", "torch", "triton", "cudnn", "python")
+
+
+def code_hash() -> str:
+    """SHA-256 over the source of the kernels and the workload: two runs with the same hash ran the same code."""
+    digest = hashlib.sha256()
+    for path in sorted([*(worker.ROOT / "kernels").rglob("*.py"), *(worker.ROOT / "profiler/workload").rglob("*.py")]):
+        digest.update(path.relative_to(worker.ROOT).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
+
+
+def git_commit() -> str | None:
+    """The commit of the checkout, with -dirty where files differ from it; None outside a checkout."""
+    try:
+        done = subprocess.run(["git", "-C", str(worker.ROOT), "describe", "--always", "--abbrev=12", "--dirty", "--exclude=*"],
+                              capture_output=True, text=True, timeout=30, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip() or None
+
+
+def profile(times: Sequence[Mapping[str, Any]], *, tool: ncu.Ncu | None, chunks: Sequence[Any], suite: str | None, command: str,
+            counters: bool) -> dict[str, Any]:
+    """The keys that DESIGN.md lists, from the timing pass's records and the counter pass's chunks."""
+    environments = worker.of(times, "environment")
+    environment = environments[-1] if environments else {}
+    found: dict[str, Any] = {
+        "schema_version": 1, "kind": "profile", "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "counters": counters, **{name: environment.get(name) for name in GPU_FACTS},
+        "commands": {"run": command, **({"ncu": chunks[0].command} if chunks else {})},
+        "git_commit": git_commit(), "code_hash": code_hash(), "suite": suite,
+        "ceilings": [record["entry"] for record in worker.of(times, "ceiling")],
+    }
+    if tool and chunks:
+        found.update(ncu=tool.version, cache_control="all", clock_control="none", replay_mode="kernel",
+                     passes=max(chunk.passes for chunk in chunks) or None)
+    return {name: value for name, value in found.items() if value is not None}

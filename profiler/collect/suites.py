@@ -1,0 +1,69 @@
+"""Named suites: what to profile, as a list of configurations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from profiler.errors import BadInput
+from profiler.spec import AttentionShape, RunConfig
+
+UNFUSED = ("naive", "naive_folded")
+FUSED = ("flash2", "sdpa_flash", "sdpa_cudnn")
+EVERYTHING = (*UNFUSED, *FUSED, "sdpa_math")
+LENGTHS = (512, 1024, 2048, 4096, 8192, 16384)
+
+
+def sweep(implementations: Sequence[str], lengths: Iterable[int], *, head_dims: Iterable[int] = (64, 128),
+          masks: Iterable[str] = ("full", "causal"), dtypes: Iterable[str] = ("bf16",), batch: int = 1, heads: int = 16,
+          kv_heads: int = 0) -> list[RunConfig]:
+    """Every combination, square shapes, shortest sequences first."""
+    head_dims, masks, dtypes = tuple(head_dims), tuple(masks), tuple(dtypes)
+    return [
+        RunConfig(name, AttentionShape(batch, heads, n, n, d, kv_heads, dtype, mask))
+        for n in lengths for dtype in dtypes for d in head_dims for mask in masks for name in implementations
+    ]
+
+
+def evidence() -> list[RunConfig]:
+    """What the recorded profile holds: B1 H16 bf16, so that S is 17 MB at N 1024, far above any L2 from N 4096 on."""
+    return sweep(EVERYTHING, LENGTHS)
+
+
+def quick() -> list[RunConfig]:
+    """One shape, in about a minute: B1 H16 N2048 D64 full."""
+    return sweep((*UNFUSED, "flash2", "sdpa_flash"), (2048,), head_dims=(64,), masks=("full",))
+
+
+def scaling() -> list[RunConfig]:
+    """Time and bytes over length: five implementations, six lengths, two masks, two head sizes."""
+    return sweep((*UNFUSED, *FUSED), LENGTHS)
+
+
+def bench() -> list[RunConfig]:
+    """What `bench` times when nothing is named: everything at N 4096, full mask, both head sizes."""
+    return sweep(EVERYTHING, (4096,), masks=("full",))
+
+
+# (block_m, block_n): the pairs that introductions to FlashAttention compare.
+BLOCKS = ((64, 64), (128, 64), (128, 128), (256, 64))
+
+
+def tuning() -> list[RunConfig]:
+    """flash2 over block sizes × warps × stages at B1 H16 N4096, D 64 and 128, full mask."""
+    return [
+        RunConfig("flash2", AttentionShape(1, 16, 4096, 4096, d),
+                  parameters={"block_m": m, "block_n": n, "num_warps": warps, "num_stages": stages})
+        for d in (64, 128) for m, n in BLOCKS for warps in (4, 8) for stages in (2, 3, 4)
+    ]
+
+
+SUITES: dict[str, Callable[[], list[RunConfig]]] = {
+    "quick": quick, "evidence": evidence, "scaling": scaling, "tuning": tuning,
+}
+
+
+def suite(name: str) -> list[RunConfig]:
+    """The configurations of a named suite; raises BadInput for another name."""
+    if name not in SUITES:
+        raise BadInput(f"--suite: expected one of {', '.join(SUITES)}, got {name!r}.")
+    return SUITES[name]()

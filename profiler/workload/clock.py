@@ -1,0 +1,84 @@
+"""Timing one call with a cold and with a warm L2 cache, on the GPU by CUDA events, on the CPU by the host's clock."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+FLUSH_BYTES = 512 * 2**20  # more than twice any L2, and long enough that the launches behind it are queued before it ends
+
+
+class GpuClock:
+    """CUDA events. The L2 cache is flushed before the first call by writing a large buffer, outside the timed region."""
+
+    how = "CUDA events"
+
+    def __init__(self) -> None:
+        l2 = getattr(torch.cuda.get_device_properties(0), "L2_cache_size", 0) or 0
+        self._buffer = torch.empty(max(FLUSH_BYTES, 2 * l2), dtype=torch.int8, device="cuda")
+        self.bytes_held = self._buffer.numel()
+
+    def pair(self, call: Callable[[], Any]) -> tuple[Any, Any, Any]:
+        """Run ``call`` twice after a flush, the first time cold, the second warm; marks for ``read``."""
+        marks = tuple(torch.cuda.Event(enable_timing=True) for _ in range(3))
+        self._buffer.zero_()
+        marks[0].record()
+        call()
+        marks[1].record()
+        call()
+        marks[2].record()
+        return marks
+
+    def read(self, marks: tuple[Any, Any, Any]) -> tuple[float, float]:
+        """Cold and warm time in ns; waits for the GPU."""
+        marks[2].synchronize()
+        return marks[0].elapsed_time(marks[1]) * 1e6, marks[1].elapsed_time(marks[2]) * 1e6
+
+    def synchronize(self) -> None:
+        torch.cuda.synchronize()
+
+    def peak_memory(self, call: Callable[[], Any]) -> float | None:
+        """Bytes that one call allocates at its peak above what was there, output included."""
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        output = call()
+        torch.cuda.synchronize()
+        peak = torch.cuda.max_memory_allocated() - before
+        del output
+        return float(peak)
+
+    def free(self) -> None:
+        torch.cuda.empty_cache()
+
+
+class HostClock:
+    """The host's clock, for a run on the CPU. No cache is flushed, so there is no cold number apart from the warm one."""
+
+    how = "host clock on the CPU, no cache flush"
+
+    def pair(self, call: Callable[[], Any]) -> tuple[float, float, float]:
+        start = time.perf_counter()
+        call()
+        middle = time.perf_counter()
+        call()
+        return start, middle, time.perf_counter()
+
+    def read(self, marks: tuple[float, float, float]) -> tuple[float, float]:
+        return (marks[1] - marks[0]) * 1e9, (marks[2] - marks[1]) * 1e9
+
+    def synchronize(self) -> None:
+        pass
+
+    def peak_memory(self, call: Callable[[], Any]) -> float | None:
+        return None
+
+    def free(self) -> None:
+        pass
+
+
+def clock_for(device: str) -> GpuClock | HostClock:
+    return GpuClock() if device == "cuda" else HostClock()

@@ -1,0 +1,90 @@
+"""One call signature for everything that can be measured: our kernels through the registry, and the peers by name."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from profiler.errors import BadInput
+from profiler.spec import Mask, RunConfig
+
+# Peer -> torch's name of the only backend it may use. With one backend allowed, either that one ran or torch refused.
+PEERS = {"sdpa_flash": "FLASH_ATTENTION", "sdpa_cudnn": "CUDNN_ATTENTION", "sdpa_math": "MATH"}
+
+Stage = Callable[[str], contextlib.AbstractContextManager]
+
+
+def no_stage(name: str) -> contextlib.AbstractContextManager:
+    """A stage that marks nothing."""
+    return contextlib.nullcontext()
+
+
+class Refused(Exception):
+    """An implementation that does not take this configuration; the text is its own reason."""
+
+
+def is_causal(config: RunConfig) -> bool:
+    """Whether the mask is causal; other masks than full and causal are refused."""
+    mask = Mask.parse(config.shape.mask)
+    if mask not in (Mask(), Mask(-1, 0)):
+        raise Refused(f"mask {mask}: {config.implementation} is called with full or causal masks")
+    return mask == Mask(-1, 0)
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A configuration with its tensors. call(stage) runs it once and returns O (B, H, Nq, D); parameters: all tuning
+    parameters that it runs with, the kernel's own choices included."""
+
+    call: Callable[[Stage], Any]
+    parameters: dict[str, Any]
+
+
+def bind(config: RunConfig, q: Any, k: Any, v: Any) -> Bound:
+    """``config`` on q (B, H, Nq, D), k and v (B, Hk, Nk, D).
+
+    Raises Refused, or the kernels' UnsupportedCall, where the implementation does not take the configuration, and
+    BadInput where there is no such implementation.
+    """
+    if config.direction != "forward":
+        raise Refused(f"direction {config.direction}: only forward is measured")
+    causal = is_causal(config)
+    if config.implementation in PEERS:
+        return Bound(_peer(config, q, k, v, causal), {})
+    import kernels
+
+    info = next((info for info in kernels.registry.KERNELS if info.name == config.implementation), None)
+    if info is None:
+        known = [info.name for info in kernels.registry.KERNELS] + list(PEERS)
+        raise BadInput(f"implementation: expected one of {', '.join(known)}, got {config.implementation!r}.")
+    tuning = dict(config.parameters) or None
+    parameters = dict(config.parameters)
+    if info.tunable:
+        parameters = dict(kernels.explain(q, k, v, causal=causal, tuning=tuning).tuning)
+
+    def ours(stage: Stage) -> Any:
+        return kernels.registry.call(info.name, q, k, v, causal=causal, stage=stage, tuning=tuning)
+
+    return Bound(ours, parameters)
+
+
+def _peer(config: RunConfig, q: Any, k: Any, v: Any, causal: bool) -> Callable[[Stage], Any]:
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    from torch.nn.functional import scaled_dot_product_attention
+
+    shape = config.shape
+    if config.parameters:
+        raise Refused(f"{config.implementation} has no tuning parameters, got {', '.join(config.parameters)}")
+    if causal and shape.nq != shape.nk:
+        # torch aligns its causal mask top-left, ours is bottom-right: another computation, so not a comparison.
+        raise Refused("torch aligns is_causal to the top left, which differs from ours when Nq ≠ Nk")
+    backend = getattr(SDPBackend, PEERS[config.implementation])
+    grouped = {"enable_gqa": True} if shape.heads != shape.kv_heads else {}
+
+    def peer(stage: Stage) -> Any:
+        with sdpa_kernel(backend), stage("attention"):
+            return scaled_dot_product_attention(q, k, v, is_causal=causal, **grouped)
+
+    return peer

@@ -1,0 +1,181 @@
+"""Unprofiled time, peak memory and error of configurations, those of one shape interleaved in random order."""
+
+from __future__ import annotations
+
+import random
+import statistics
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any
+
+import torch
+
+from profiler.errors import BadInput
+from profiler.spec import RunConfig, parameters_text
+from profiler.workload import accuracy, inputs
+from profiler.workload.clock import GpuClock, HostClock
+from profiler.workload.device import Sensors
+from profiler.workload.implementations import Bound, Refused, bind, is_causal, no_stage
+
+BUDGET_S = 0.25  # timed seconds a configuration, both calls of a pair and the flush
+FEWEST, MOST = 7, 60  # timed pairs a configuration
+WARM_UP_MOST, WARM_UP_S, STEADY = 20, 0.3, 0.05
+
+
+@dataclass
+class Subject:
+    """One configuration being timed."""
+
+    config: RunConfig
+    call: Callable[[], Any]
+    row: dict[str, Any]
+    repetitions: int = 0
+    cold: list[float] = field(default_factory=list)
+    warm: list[float] = field(default_factory=list)
+    clocks: list[float] = field(default_factory=list)
+    powers: list[float] = field(default_factory=list)
+
+
+def row_of(config: RunConfig, status: str, **values: Any) -> dict[str, Any]:
+    """A timings row of this configuration."""
+    return {**config.key(), "parameters": parameters_text(config.parameters), "status": status, **values}
+
+
+def reason(error: BaseException, heard: Iterable[warnings.WarningMessage] = ()) -> str:
+    """Why a configuration has no value, as its status: out of memory, refused, or failed with the error's first line.
+
+    torch says in warnings why each attention backend cannot run, so those texts are part of the reason.
+    """
+    if isinstance(error, torch.OutOfMemoryError):
+        return "out of memory"
+    first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    if isinstance(error, (Refused, ValueError, TypeError, NotImplementedError, BadInput)):
+        return f"refused: {first}"
+    if "No available kernel" in first:
+        texts = [str(w.message).split(" (Triggered")[0].strip() for w in heard]
+        said = [text for text in texts if "not used because" not in text and "disabled" not in text]
+        return "refused: " + " ".join([first, *dict.fromkeys(said)])[:400]
+    return f"failed: {type(error).__name__}: {first}"[:400]
+
+
+def is_sticky(error: BaseException) -> bool:
+    """Whether the CUDA context is lost, so that nothing later in this process can be trusted."""
+    return not isinstance(error, torch.OutOfMemoryError) and "CUDA error" in str(error)
+
+
+def by_shape(configs: Iterable[RunConfig]) -> Iterator[list[RunConfig]]:
+    """Configurations of one shape and direction together, smallest work first so that a crash loses least."""
+    def key(config: RunConfig) -> tuple:
+        s = config.shape
+        return s.matrix_bytes, s.head_dim, s.mask, s.dtype, repr(s), config.direction
+
+    for _, group in groupby(sorted(configs, key=key), key=key):
+        yield list(group)
+
+
+def measure(configs: list[RunConfig], clock: GpuClock | HostClock, sensors: Sensors, *, device: str, seed: int,
+            starting: Callable[[RunConfig], None]) -> Iterator[dict[str, Any]]:
+    """Timings rows of configurations of one shape. ``starting`` is told of each before its first call.
+
+    A configuration that cannot run yields a row whose status says why; the others go on.
+    """
+    try:
+        q, k, v = inputs.make(configs[0].shape, device, seed)
+        with torch.no_grad():
+            expected = accuracy.expect(q, k, v, is_causal(configs[0]))
+    except (Refused, torch.OutOfMemoryError) as error:
+        yield from (row_of(config, reason(error), note="while the inputs and their float64 reference were made")
+                    for config in configs)
+        return
+    subjects = []
+    for config in configs:
+        starting(config)
+        with warnings.catch_warnings(record=True) as heard, torch.no_grad():
+            warnings.simplefilter("always")
+            try:
+                subject = prepare(config, bind(config, q, k, v), expected, clock)
+            except Exception as error:  # whatever an implementation raises is its result, and the next one still runs
+                yield row_of(config, reason(error, heard))
+                if is_sticky(error):
+                    raise
+                clock.free()
+                continue
+        if subject.row["status"] == "ok":
+            subjects.append(subject)
+        else:
+            yield subject.row
+    with torch.no_grad():
+        interleave(subjects, clock, sensors, random.Random(seed))
+    yield from map(summary, subjects)
+    del subjects, q, k, v, expected
+    clock.free()
+
+
+def prepare(config: RunConfig, bound: Bound, expected: accuracy.Expected, clock: GpuClock | HostClock) -> Subject:
+    """Compile, check against float64, measure memory, warm up until steady, and choose the number of repetitions."""
+    def call() -> Any:
+        return bound.call(no_stage)
+
+    compared = accuracy.compare(call(), expected)
+    finite = compared.pop("finite")
+    row = row_of(config, "ok", **compared, note=clock.how)
+    row["parameters"] = parameters_text(bound.parameters)
+    subject = Subject(config, call, row)
+    if not finite:
+        row["status"] = "wrong: the output holds NaN or infinite values"
+        return subject
+    if compared["error_relative"] > max(10 * compared["error_eager_relative"], 1e-3):
+        row["status"] = (f"wrong: relative error {compared['error_relative']:.2g} against float64, where eager PyTorch makes "
+                         f"{compared['error_eager_relative']:.2g}")
+        return subject
+    row["peak_memory_bytes"] = clock.peak_memory(call)
+    subject.repetitions = repetitions(warm_up(call, clock))
+    return subject
+
+
+def warm_up(call: Callable[[], Any], clock: GpuClock | HostClock) -> float:
+    """Call until two pairs in a row agree within STEADY; seconds that a pair takes, flush included."""
+    last, began = None, time.perf_counter()
+    for done in range(1, WARM_UP_MOST + 1):
+        started = time.perf_counter()
+        cold, _ = clock.read(clock.pair(call))
+        pair_s = time.perf_counter() - started
+        steady = last is not None and abs(cold - last) <= STEADY * last
+        if done >= 3 and (steady or time.perf_counter() - began > WARM_UP_S):
+            break
+        last = cold
+    return pair_s
+
+
+def repetitions(pair_s: float) -> int:
+    """How many timed pairs fit the budget, within FEWEST and MOST."""
+    return max(FEWEST, min(MOST, int(BUDGET_S / max(pair_s, 1e-9))))
+
+
+def interleave(subjects: list[Subject], clock: GpuClock | HostClock, sensors: Sensors, order: random.Random) -> None:
+    """Time all subjects in rounds, each round in a new random order, so that drift of clocks and heat meets all alike."""
+    for number in range(max((s.repetitions for s in subjects), default=0)):
+        active = [s for s in subjects if number < s.repetitions]
+        order.shuffle(active)
+        for subject in active:
+            cold, warm = clock.read(clock.pair(subject.call))
+            if number >= subject.repetitions - 3:
+                for reading, into in ((sensors.clock_hz(), subject.clocks), (sensors.power_w(), subject.powers)):
+                    if reading is not None:
+                        into.append(reading)
+            subject.cold.append(cold)
+            subject.warm.append(warm)
+
+
+def summary(subject: Subject) -> dict[str, Any]:
+    """The finished row: median, 20th and 80th percentile, readings of the sensors."""
+    fifths = statistics.quantiles(subject.cold, n=5, method="inclusive")
+    return {
+        **subject.row, "median_ns": statistics.median(subject.cold), "p20_ns": fifths[0], "p80_ns": fifths[3],
+        "warm_median_ns": statistics.median(subject.warm), "repetitions": len(subject.cold),
+        "sm_clock_hz": statistics.median(subject.clocks) if subject.clocks else None,
+        "power_w": statistics.median(subject.powers) if subject.powers else None,
+    }
