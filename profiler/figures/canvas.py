@@ -1,4 +1,4 @@
-"""What every figure has around its marks: the finding as title, what is shown under it, provenance at the foot, the data.
+"""What every figure has around its marks: the finding, what is shown, provenance at the foot, and the data.
 
 ``new`` makes the empty figure, ``frames`` the geometry for label placement, ``write`` draws placed labels, ``to_frame``
 gives back exactly what is drawn as a table.
@@ -41,19 +41,26 @@ class Canvas:
         return [Frame(w, self.height, self.left, self.right, self.top, self.bottom, (x_range[0], x_range[1]),
                       (y_range[0], y_range[1]), x_log, y_log) for w in sorted({self.size.narrow, self.size.width})]
 
-    def placer(self, x_range: Sequence[float], y_range: Sequence[float], x_log: bool = False, y_log: bool = False) -> Placer:
+    def placer(self, x_range: Sequence[float], y_range: Sequence[float], x_log: bool = False,
+               y_log: bool = False) -> Placer:
+        """A placer of labels in that geometry."""
         return Placer(self.frames(x_range, y_range, x_log, y_log), gap=self.size.body / 4)
 
 
 def new(title: str, subtitle: str, foot: str, theme: str, size: str, *, left: float = 0, right: float = 0,
-        axis: bool = True, height: float | None = None) -> Canvas:
-    """An empty figure. left, right: pixels that labels beside the plot need; axis: whether a titled x axis lies below."""
+        above: float = 1.2, axis: bool = True, height: float | None = None) -> Canvas:
+    """An empty figure.
+
+    left, right: pixels that labels beside the plot need. above: lines of body text between head and plot. axis: whether
+    a titled x axis lies below.
+    """
     t, s = theme_of(theme), size_of(size)
     room = s.narrow - 2 * s.edge
     lines = {"title": (wrap(f"<b>{title}</b>", s.title, room), s.title, t.ink),
-             "subtitle": (wrap(subtitle, s.body, room), s.body, t.muted), "foot": (wrap(foot, s.small, room), s.small, t.muted)}
+             "subtitle": (wrap(subtitle, s.body, room), s.body, t.muted),
+             "foot": (wrap(foot.replace(" · ", f"{units.NBSP}· "), s.small, room), s.small, t.muted)}
     tall = {what: text_height(text, font) for what, (text, font, _) in lines.items()}
-    top = s.edge + tall["title"] + 0.5 * s.body + tall["subtitle"] + 2.4 * s.body
+    top = s.edge + tall["title"] + 0.5 * s.body + tall["subtitle"] + above * s.body
     bottom = s.edge + tall["foot"] + (4.2 if axis else 1) * s.body
     right, height = s.edge + max(right, 1.5 * s.body), height or s.height
     figure = go.Figure()
@@ -66,8 +73,8 @@ def new(title: str, subtitle: str, foot: str, theme: str, size: str, *, left: fl
     up = {"title": top - s.edge, "subtitle": top - s.edge - tall["title"] - 0.5 * s.body, "foot": s.edge - bottom}
     for what, (text, font, colour) in lines.items():
         figure.add_annotation(
-            text=text, name=what, xref="paper", yref="paper", x=0, y=0 if what == "foot" else 1, xshift=-left, yshift=up[what],
-            xanchor="left", yanchor="bottom" if what == "foot" else "top", align="left", showarrow=False, borderpad=0,
+            text=text, name=what, xref="paper", yref="paper", x=0, y=0 if what == "foot" else 1, xshift=-left,
+            yshift=up[what], xanchor="left", yanchor="bottom" if what == "foot" else "top", align="left", showarrow=False, borderpad=0,
             font={"size": font, "color": colour})
     return Canvas(figure, t, s, s.edge + left, right, top, bottom, height)
 

@@ -58,7 +58,7 @@ def ledger(bundle: Bundle, shape: AttentionShape, implementations: Sequence[str]
     s = style.size_of(size)
     rows, heads, bottom = _rows(data, present)
     left = canvas.beside([text for _, text in rows.values()], s.body)
-    c = canvas.new(title(data, present, compulsory), _subtitle(bundle, shape, data, compulsory), foot, theme, size, left=left,
+    c = canvas.new(title(data, present, compulsory), _subtitle(bundle, shape, data, compulsory), foot, theme, size, left=left, above=2.4,
                    height=None if size == "talk" else max(s.height, 220 + 48 * bottom))
     top = max(_sum(data, name, stage) for name, stage in rows) or compulsory
     reach = max(top, float(data.groupby(["implementation", "stage"])["predicted_bytes"].sum().max()), compulsory) * 1.06
@@ -205,7 +205,7 @@ def _aside(data: pd.DataFrame, name: str, shape: AttentionShape, l2: float | Non
         return ""
     written = mine[mine["direction"].eq("write")]
     short = float(written["predicted_bytes"].sum() - written["bytes"].sum())
-    text = " (the rest was still in L2)" if 0.02 * written["predicted_bytes"].sum() < short <= l2 else ""
+    text = " (the rest still in L2)" if 0.05 * written["predicted_bytes"].sum() < short <= l2 else ""
     excess = float(mine["bytes"].sum() - mine["predicted_bytes"].sum()) + max(short, 0.0)
     if shape.matrix_bytes > 2 * l2 and excess < 0.1 * shape.matrix_bytes:
         text += "; no pass over S or P"

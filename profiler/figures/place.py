@@ -21,6 +21,8 @@ _WIDTHS = {
 _WIDTH = {character: width for width, characters in _WIDTHS.items() for character in characters}
 SLACK = 1.03  # the system's sans may be wider than Inter
 LINE_HEIGHT = 1.3  # Plotly's distance of baselines
+FAR = 26  # pixels from which on a leader line joins label and point
+Segment = tuple[float, float, float, float]
 
 
 def text_width(text: str, size: float) -> float:
@@ -131,12 +133,26 @@ class Placement:
     @property
     def far(self) -> bool:
         """Whether the label is so far from its point that a leader line must join them."""
-        return math.hypot(self.dx, self.dy) > 34
+        return math.hypot(self.dx, self.dy) > FAR
+
+
+def _cross(a: Segment, b: Segment) -> bool:
+    """Whether two segments cross."""
+    def side(s: Segment, x: float, y: float) -> float:
+        return (s[2] - s[0]) * (y - s[1]) - (s[3] - s[1]) * (x - s[0])
+
+    return side(a, b[0], b[1]) * side(a, b[2], b[3]) < 0 and side(b, a[0], a[1]) * side(b, a[2], a[3]) < 0
 
 
 _SIDES = ((1, 0), (-1, 0), (1, 1), (1, -1), (-1, 1), (-1, -1), (0, 1), (0, -1))
 RIGHT, LEFT, ABOVE, BELOW = (1, 0), (-1, 0), (0, 1), (0, -1)
 UPPER_LEFT, LOWER_RIGHT, UPPER_RIGHT, LOWER_LEFT = (-1, 1), (1, -1), (1, 1), (-1, -1)
+
+
+def _leader(point: tuple[float, float], dx: float, dy: float) -> Segment:
+    """The leader line, from just outside the marker to the label."""
+    start = 16 / math.hypot(dx, dy)
+    return point[0] + dx * start, point[1] - dy * start, point[0] + dx, point[1] - dy
 
 
 @dataclass
@@ -146,7 +162,7 @@ class Placer:
     frames: Sequence[Frame]
     gap: float = 3
     _taken: list[list[Box]] = field(default_factory=list)
-    _lines: list[list[tuple[float, float, float, float]]] = field(default_factory=list)
+    _lines: list[list[Segment]] = field(default_factory=list)
     placed: list[Placement] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -187,11 +203,16 @@ class Placer:
                 dx, dy = sx * ring * diagonal, sy * ring * diagonal
                 spot = self._spot(text, x, y, dx, dy, (sx, sy), width, height, outside)
                 if spot:
-                    for box, taken in zip(spot.boxes, self._taken):
-                        taken.append(box)
+                    self._take(spot)
                     self.placed.append(spot)
                     return spot
         return None
+
+    def _take(self, spot: Placement) -> None:
+        for frame, box, taken, lines in zip(self.frames, spot.boxes, self._taken, self._lines):
+            taken.append(box)
+            if spot.far:
+                lines.append(_leader(frame.xy(spot.x, spot.y), spot.dx, spot.dy))
 
     def _spot(self, text: str, x: float, y: float, dx: float, dy: float, side: tuple[int, int], width: float,
               height: float, outside: float) -> Placement | None:
@@ -207,6 +228,10 @@ class Placer:
             wide = Box(box.x0 - self.gap, box.y0 - 1, box.x1 + self.gap, box.y1 + 1)
             if any(box.overlaps(other, self.gap) for other in taken) or any(wide.hit_by(*line) for line in lines):
                 return None
+            if math.hypot(dx, dy) > FAR:
+                leader = _leader((px, py), dx, dy)
+                if any(_cross(leader, line) for line in lines) or any(other.hit_by(*leader) for other in taken):
+                    return None
             boxes.append(box)
         xanchor = {1: "left", -1: "right", 0: "center"}[side[0]]
         yanchor = {1: "bottom", -1: "top", 0: "middle"}[side[1]]

@@ -1,0 +1,256 @@
+"""The roofline: FLOP/s over FLOP per byte, roofs named by what they are and where they come from, points under them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+import plotly.graph_objects as go
+
+from profiler.figures import canvas, labels, style, units
+from profiler.figures.place import LOWER_LEFT, LOWER_RIGHT, UPPER_LEFT, UPPER_RIGHT, Placer
+from profiler.figures.points import LEVEL_NAMES
+from profiler.model import Roof, pick, ridge
+from profiler.model.roofs import COUNTERS, MEASURED, ROOF_NAMES
+
+DASH = {COUNTERS: "solid", MEASURED: "dash"}  # anything else, a data sheet or a figure entered by hand, is dotted
+HOVER = ("<b>%{customdata[2]}</b><br>%{customdata[3]}<br>%{customdata[4]} at %{customdata[5]}<br>%{customdata[6]}<br>"
+         "%{customdata[7]}<br>time %{customdata[8]}<br>%{customdata[9]}launch %{customdata[10]} of %{customdata[1]}<extra></extra>")
+
+
+def roofline(points: pd.DataFrame, roofs: Sequence[Roof] | Mapping[str, Sequence[Roof]], profile: Mapping[str, Any] | None = None,
+             *, about: str = "", level: str = "dram", arrow: tuple[str, str] | None = ("naive", "flash2"),
+             theme: str = "light", size: str = "page") -> go.Figure:
+    """Points (tables of ``profiler.figures.points``) under roofs (``profiler.model.roofs``).
+
+    roofs: of one GPU, or {GPU name: its roofs}. about: the shape in words, for the line under the title. level: which
+    bytes the points count, "dram" or "l2". arrow: from which implementation to which.
+    """
+    groups = {str(k): list(v) for k, v in roofs.items()} if isinstance(roofs, Mapping) else {"": list(roofs)}
+    drawn = points[points["why_not_drawn"].isna()]
+    kinds = "points measured" + ("" if drawn["bytes_kind"].eq("measured").all() else
+                                 ", bytes below compulsory raised to it (predicted)") + ", roofs by the source they name"
+    foot = canvas.foot(profile or {}, kinds)
+    if drawn.empty:
+        return canvas.unavailable("No launch can be put under a roof", _absent(points) or "The source holds no launch.", foot,
+                                  theme, size)
+    t, s = style.theme_of(theme), style.size_of(size)
+    words = LEVEL_NAMES[level]
+    limits = _limits(drawn, groups, level)
+    y_ticks = canvas.decades(*limits[2:])
+    c = canvas.new(title(points, groups, level, arrow), _subtitle(points, groups, level, about), foot, theme, size,
+                   left=canvas.beside([units.tick(v / 1e12) for v in y_ticks], s.body) + 1.9 * s.body)
+    x_axis, y_axis = canvas.log_axis(*limits[:2]), canvas.log_axis(*limits[2:])
+    y_axis["ticktext"] = [units.tick(v / 1e12) for v in y_axis["tickvals"]]
+    c.figure.update_xaxes(**x_axis, title_text=f"arithmetic intensity, FLOP per {words} byte")
+    c.figure.update_yaxes(**y_axis, title={"text": "TFLOP/s", "standoff": s.body / 2})
+    placer = c.placer(x_axis["range"], y_axis["range"], True, True)
+    lines = [line for name, group in groups.items() for line in _lines(name, group, level, limits)]
+    drawn = drawn.loc[sorted(drawn.index, key=lambda i: _order(drawn.loc[i]))]
+    for line in lines:
+        placer.avoid_line(line["x"], line["y"])
+        c.figure.add_scatter(
+            x=line["x"], y=line["y"], mode="lines", name=f"roof/{line['roof'].name}", hoverinfo="text", hovertext=line["hover"],
+            line={"color": style.SPECIAL if line["roof"].name == "special" else t.ink if line["active"] else t.muted,
+                  "width": s.line * (2.6 if line["tie"] else 1 if line["active"] else 0.5),
+                  "dash": DASH.get(line["roof"].source, "dot")})
+    for r in drawn.itertuples():
+        placer.avoid_point(r.intensity, r.flops_per_s, _marker(r, s) * 0.6)
+    c.figure.add_scatter(
+        x=drawn["intensity"], y=drawn["flops_per_s"], mode="markers", name="points", hovertemplate=HOVER,
+        customdata=[_custom(r, groups, level) for r in drawn.to_dict("records")],
+        marker={"size": [_marker(r, s) for r in drawn.itertuples()], "opacity": 1,
+                "color": [style.mark(r.implementation or r.label).colour for r in drawn.itertuples()],
+                "symbol": [style.mark(r.implementation or r.label).symbol for r in drawn.itertuples()],
+                "line": {"width": 1.5, "color": [style.outline(style.mark(r.implementation or r.label).colour, t)
+                                                 for r in drawn.itertuples()]}})
+    _arrow(c, placer, points, arrow, words)
+    for line in lines:
+        _name_roof(c, placer, line, lines)
+    whole = drawn["whole"] if drawn["whole"].any() else ~drawn["whole"]
+    for r in sorted(drawn[whole].itertuples(), key=lambda r: -r.ns)[:12]:
+        text = f"<b>{labels.escape(r.label)}</b> {units.number(r.flops_per_s / 1e12)}"
+        spot = placer.put(text, r.intensity, r.flops_per_s, s.body, distance=s.marker * 0.9)
+        canvas.write(c, spot, s.body, x_log=True, y_log=True)
+    for _, near in drawn[~whole].groupby([drawn["intensity"].map(_place), drawn["flops_per_s"].map(_place)]):
+        text = ", ".join(labels.escape(text) for text in near["label"].drop_duplicates())
+        spot = placer.put(text, near["intensity"].iloc[0], near["flops_per_s"].iloc[0], s.body, distance=s.marker * 0.6)
+        canvas.write(c, spot, s.body, x_log=True, y_log=True)
+    return canvas.finish(c, pd.concat([points.assign(kind="point"), _roof_rows(groups)], ignore_index=True))
+
+
+def _order(r: pd.Series) -> tuple[int, int]:
+    """Drawing order: what must not be hidden comes last: our kernels over naive over peers, a whole over its stages."""
+    name = r["implementation"] or ""
+    return (2 if str(name).startswith("flash") else 1 if labels.is_naive(name) else 0), int(r["whole"])
+
+
+def _place(value: float) -> int:
+    """Values within a few per cent of each other get one label."""
+    return round(math.log10(value) * 30)
+
+
+def _marker(r: Any, s: style.Size) -> float:
+    return s.marker * (1.15 if r.whole or r.stage is None else 0.7)
+
+
+def _limits(drawn: pd.DataFrame, groups: Mapping[str, Sequence[Roof]], level: str) -> tuple[float, float, float, float]:
+    """Ranges of intensity and FLOP/s that hold every point, every ridge and the roofs' names."""
+    every = [r for group in groups.values() for r in group]
+    tops = [r.value for r in every if r.unit == "FLOP/s"]
+    ridges = [ridge(a, b) for group in groups.values() for a in group for b in group if a.name == "tensor" and b.name == level]
+    x = [*drawn["intensity"], *ridges]
+    y = [*drawn["flops_per_s"], *tops]
+    low_x, high_x = min(min(x) / 40, 0.5), max(x) * 8
+    return low_x, high_x, min(drawn["flops_per_s"]) / 8, max(y) * 2.6
+
+
+def _lines(device: str, group: Sequence[Roof], level: str, limits: tuple[float, float, float, float]) -> list[dict[str, Any]]:
+    """Each roof as a line: bandwidth up to the tensor roof of its source, compute from where it leaves the bandwidth."""
+    low, high, floor, _ = limits
+    tensor = pick(group, "tensor")
+    out = []
+    for roof in sorted(group, key=lambda r: (r.name != "special", r.name == level)):
+        active = roof.unit == "FLOP/s" or roof.name == level
+        if roof.name == "l2_to_sm" or (not active and roof is not pick(group, roof.name)):
+            continue
+        if roof.unit == "B/s":
+            top = pick(group, "tensor", roof.source) or tensor or pick(group, "special")
+            end = min(high, top.value / roof.value) if top else high
+            # the roof of the other level is there for scale only: its upper part
+            start = max(low, floor / roof.value, 0 if active else end / 10)
+            xs, ys = [start, end], [start * roof.value, end * roof.value]
+        else:
+            memory = pick(group, level, roof.source) or pick(group, level)
+            start = roof.value / memory.value if memory else low
+            xs, ys = [min(max(start, low), high), high], [roof.value] * 2
+        amount = units.bandwidth(roof.value) if roof.unit == "B/s" else units.flops(roof.value)
+        out.append({"roof": roof, "x": xs, "y": ys, "active": active,
+                    "tie": roof.name == "special" and tensor is not None and abs(roof.value / tensor.value - 1) < 0.02,
+                    "text": f"{device + ': ' if device else ''}{ROOF_NAMES[roof.name]} {amount}, {roof.source}",
+                    "hover": f"{ROOF_NAMES[roof.name]}: {amount}<br>{roof.source}: {labels.escape(roof.how)}"})
+    return out
+
+
+def _name_roof(c: canvas.Canvas, placer: Placer, line: dict[str, Any], lines: Sequence[dict[str, Any]]) -> None:
+    """The roof's name on the roof, on the side away from a lower or higher roof of its kind."""
+    if line["tie"]:
+        return  # named together with the tensor roof that it lies on
+    (x0, x1), (y0, y1) = line["x"], line["y"]
+    flat = y0 == y1
+    tied = [other["text"] for other in lines if other["tie"]] if flat and line["roof"].name == "tensor" else []
+    kin = [other["roof"].value for other in lines if other["roof"].name == line["roof"].name]
+    highest = line["roof"].value == max(kin)
+    below = LOWER_LEFT if flat else LOWER_RIGHT
+    sides = (UPPER_LEFT, below) if len(kin) == 1 else (UPPER_LEFT,) if highest else (below,)
+    text = "<br>".join([*(tied if highest else []), line["text"]])
+    for share in [0.99, 0.8, 0.6, 0.4] if flat else [0.25, 0.3, 0.2, 0.4, 0.15, 0.5, 0.1, 0.6]:
+        x, y = math.exp(math.log(x0) + share * math.log(x1 / x0)), math.exp(math.log(y0) + share * math.log(y1 / y0))
+        spot = placer.put(text, x, y, c.size.small, distance=6, reach=18, sides=sides)
+        if canvas.write(c, spot, c.size.small, x_log=True, y_log=True, name=f"roof/{line['roof'].name}"):
+            return
+
+
+def _arrow(c: canvas.Canvas, placer: Placer, points: pd.DataFrame, arrow: tuple[str, str] | None, words: str) -> None:
+    """From the first implementation to the second, with what changed on the way."""
+    pair = _pair(points, arrow)
+    if pair is None:
+        return
+    a, b = pair
+    xs, ys = [a["intensity"], b["intensity"]], [a["flops_per_s"], b["flops_per_s"]]
+    c.figure.add_annotation(
+        x=math.log10(xs[1]), y=math.log10(ys[1]), ax=math.log10(xs[0]), ay=math.log10(ys[0]), xref="x", yref="y", axref="x",
+        ayref="y", text="", showarrow=True, arrowhead=2, arrowsize=1.1, arrowwidth=c.size.line * 0.7, name="arrow",
+        arrowcolor=style.mark(b["implementation"]).colour, standoff=c.size.marker, startstandoff=c.size.marker)
+    placer.avoid_line(xs, ys)
+    middle = [math.sqrt(v[0] * v[1]) for v in (xs, ys)]
+    spot = placer.put(change(a, b, words).replace(", ", ",<br>"), *middle, c.size.body, distance=7, reach=130,
+                      sides=(LOWER_RIGHT, UPPER_LEFT, UPPER_RIGHT, LOWER_LEFT))
+    canvas.write(c, spot, c.size.body, x_log=True, y_log=True, name="arrow")
+
+
+def _pair(points: pd.DataFrame, arrow: tuple[str, str] | None) -> tuple[dict, dict] | None:
+    whole = points[points["whole"] & points["why_not_drawn"].isna()]
+    found = [whole[whole["implementation"].eq(name)] for name in arrow or ()]
+    if len(found) < 2 or any(f.empty for f in found):
+        return None
+    return found[0].iloc[0].to_dict(), found[1].iloc[0].to_dict()
+
+
+def change(a: Mapping[str, Any], b: Mapping[str, Any], words: str = "HBM") -> str:
+    """What differs from ``a`` to ``b``: "same 68.7 GFLOP, 94.8× fewer HBM bytes"."""
+    work = f"same {units.flop(b['flops'])}" if _same(a, b) else f"{units.flop(b['flops'])} instead of {units.flop(a['flops'])}"
+    ratio = a["bytes"] / b["bytes"]
+    if abs(ratio - 1) < 0.02:
+        return f"{work}, the same {words} bytes"
+    return f"{work}, {units.times(ratio)} fewer {words} bytes" if ratio > 1 else f"{work}, {units.times(1 / ratio)} more {words} bytes"
+
+
+def _same(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
+    return abs(a["flops"] / b["flops"] - 1) < 0.01
+
+
+def title(points: pd.DataFrame, groups: Mapping[str, Sequence[Roof]], level: str, arrow: tuple[str, str] | None) -> str:
+    """The finding, from the points and the ridge."""
+    words = LEVEL_NAMES[level]
+    pair = _pair(points, arrow)
+    at = _ridge(next(iter(groups.values()), []), level)
+    if pair and at:
+        a, b = pair
+        names = [labels.sentence(labels.implementation(p["implementation"])) for p in pair]
+        if a["intensity"] < at <= b["intensity"]:
+            work = "same FLOPs" if _same(a, b) else f"{units.number(100 * b['flops'] / a['flops'])}% of the FLOPs"
+            return f"FlashAttention leaves the {words} roof: {work}, {units.times(a['bytes'] / b['bytes'])} fewer bytes"
+        side = "left" if b["intensity"] < at else "right"
+        if (a["intensity"] < at) == (b["intensity"] < at):
+            return f"{names[0]} and {names[1]} both lie {side} of the {words} ridge: {change(a, b, words)}"
+        return f"{names[1]} lies left of the {words} ridge, {labels.implementation(a['implementation'])} right of it"
+    drawn = points[points["why_not_drawn"].isna()]
+    if at is None:
+        return f"{labels.sentence(labels.count(len(drawn), 'point'))} by FLOP per {words} byte; a roof is missing"
+    left = int((drawn["intensity"] < at).sum())
+    return f"{labels.sentence(labels.count(left, 'point'))} of {len(drawn)} left of the {words} ridge at {units.intensity(at)}"
+
+
+def _ridge(group: Sequence[Roof], level: str) -> float | None:
+    memory = pick(group, level)
+    tensor = pick(group, "tensor", memory.source if memory else None) or pick(group, "tensor")
+    return ridge(tensor, memory) if tensor and memory else None
+
+
+def _subtitle(points: pd.DataFrame, groups: Mapping[str, Sequence[Roof]], level: str, about: str) -> str:
+    memory = pick(next(iter(groups.values()), []), level)
+    whole = points[points["whole"] & points["why_not_drawn"].isna()]
+    naive = whole[whole["implementation"].map(lambda n: bool(n) and labels.is_naive(n)).astype(bool)]
+    parts = [labels.sentence(about) + "." if about else ""]
+    if len(naive) and memory:
+        r = naive.iloc[0]
+        parts.append(f"At {units.intensity(r['intensity'])} the {LEVEL_NAMES[level]} roof allows {r['label']} "
+                     f"{units.flops(r['intensity'] * memory.value)}; it reaches {units.number(r['flops_per_s'] / 1e12)}.")
+    return " ".join(p for p in (*parts, _absent(points)) if p)
+
+
+def _absent(points: pd.DataFrame) -> str:
+    """Which points are not drawn, and why."""
+    left_out = points[points["why_not_drawn"].notna()]
+    by_reason = [f"{labels.join([labels.escape(x) for x in rows['label'].drop_duplicates()[:4]])}"
+                 f"{' and others' if rows['label'].nunique() > 4 else ''} ({why})" for why, rows in left_out.groupby("why_not_drawn")]
+    return f"Not drawn: {'; '.join(by_reason)}." if by_reason else ""
+
+
+def _custom(r: Mapping[str, Any], groups: Mapping[str, Sequence[Roof]], level: str) -> list[Any]:
+    memory, tensor = (pick(next(iter(groups.values()), []), name) for name in (level, "tensor"))
+    roof = min([v for v in (memory and memory.value * r["intensity"], tensor and tensor.value) if v], default=None)
+    share = f"{units.percent(100 * r['flops_per_s'] / roof)} of the lower roof there<br>" if roof else ""
+    counted = units.nbytes(r["bytes_counted"])
+    moved = f"{units.nbytes(r['bytes'])} {LEVEL_NAMES[level]} bytes" + ("" if r["bytes_kind"] == "measured" else f" (compulsory; {counted} counted)")
+    return [int(r["launch"]), labels.escape(r["source"]), labels.escape(r["label"]), labels.escape(labels.shorten(str(r["kernel"]), 80)),
+            units.flops(r["flops_per_s"]), units.intensity(r["intensity"]), units.flop(r["flops"]) + " counted on the Tensor Cores",
+            moved, f"{units.duration(r['ns'])}, {r['time_kind']}", share, r["launches"]]
+
+
+def _roof_rows(groups: Mapping[str, Sequence[Roof]]) -> pd.DataFrame:
+    return pd.DataFrame([{"kind": "roof", "label": ROOF_NAMES[r.name], "source": r.source, "roof_value": r.value,
+                          "roof_unit": r.unit, "device": device} for device, group in groups.items() for r in group])
