@@ -30,13 +30,17 @@ def launch_rows(config: RunConfig, first: int) -> list[dict]:
     s = config.shape
     q, n2 = s.q_bytes, s.matrix_bytes
     pairs = s.batch * s.heads * s.nq * s.nk
+    # pairs of one head in the blocks flash visits: query block i of 128 rows sees the first 128·(i + 1) keys if causal
+    blocks = s.nq // BLOCK_M
+    visited = BLOCK_M**2 * blocks * (blocks + 1) // 2 if s.mask == "causal" else s.nq * s.nk
+    key_rows = visited // BLOCK_M
     if config.implementation.startswith("naive"):
         stages = STAGES[config.implementation, s.mask]
         moved = {name: (a * q + b * n2, c * q + d * n2) for name, (a, b, c, d) in stages.items()}
         flops = {"scores": 2 * pairs * s.head_dim, "values": 2 * pairs * s.head_dim}
     else:
         moved = {"attention": (3 * q, q)}
-        flops = {"attention": 4 * pairs * s.head_dim // (2 if s.mask == "causal" else 1)}
+        flops = {"attention": 4 * s.batch * s.heads * visited * s.head_dim}
     rows = []
     for i, (stage, (read, write)) in enumerate(moved.items()):
         work = flops.get(stage, 0)
@@ -47,7 +51,7 @@ def launch_rows(config: RunConfig, first: int) -> list[dict]:
             "grid": "132,1,1", "block": "128,1,1", "duration_ns": duration, "dram_read_bytes": read,
             "dram_write_bytes": write, "dram_bytes_per_second": (read + write) / duration * 1e9,
             "l2_bytes": 1.5 * (read + write), "l2_to_xbar_bytes": 1.2 * read,
-            "l2_to_sm_bytes": q + s.nq // BLOCK_M * 2 * q if stage == "attention" else 1.1 * read,
+            "l2_to_sm_bytes": q + 2 * q * key_rows // s.nk if stage == "attention" else 1.1 * read,
             "sm_to_l2_bytes": write, "tensor_flops": work, "tensor_dtype": s.dtype if work else None,
             "special_ops": pairs if stage in ("softmax", "attention") else 0,
             "tensor_pipe_pct": 100 * work / duration * 1e9 / TENSOR_PEAK,

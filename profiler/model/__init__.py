@@ -2,11 +2,11 @@
 
 from profiler.model.counts import Blocks, count_blocks, visible_pairs
 from profiler.model.fit import Slope, log_slope
-from profiler.model.implementations import knows, predict
+from profiler.model.implementations import MATERIALISING, knows, predict
 from profiler.model.prediction import LEVELS, Prediction, StagePrediction
 from profiler.model.roofs import Point, Roof, attainable, pick, ridge, roofline_point, roofs, special_function_roof
 
 __all__ = [
-    "LEVELS", "Blocks", "Point", "Prediction", "Roof", "Slope", "StagePrediction", "attainable", "count_blocks",
+    "LEVELS", "MATERIALISING", "Blocks", "Point", "Prediction", "Roof", "Slope", "StagePrediction", "attainable", "count_blocks",
     "knows", "log_slope", "pick", "predict", "ridge", "roofline_point", "roofs", "special_function_roof", "visible_pairs",
 ]

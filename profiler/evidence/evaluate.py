@@ -1,0 +1,115 @@
+"""Every claim on a bundle: each check on each shape, summed up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from profiler import table
+from profiler.evidence import checks_bytes, checks_time, checks_work
+from profiler.evidence.claim import CANNOT_TELL, FAILS, HOLDS, Claim, Outcome
+from profiler.evidence.facts import Facts
+from profiler.spec import AttentionShape
+
+DRAM = ("dram_read_bytes", "dram_write_bytes")
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One claim: its check on one shape, the launches columns it reads, its tolerance in words, the figure that shows it."""
+
+    id: str
+    statement: str
+    run: Callable[[Facts, AttentionShape], Outcome]
+    columns: tuple[str, ...]
+    tolerance: str
+    figure: str
+
+
+CHECKS: tuple[Check, ...] = (
+    Check("same_result", "Flash is exact: it computes the same attention.", checks_work.same_result, (),
+          "at most 2 × the error of eager PyTorch, or the floor of the dtype", "evidence"),
+    Check("same_flops", "Flash does the same matrix work as naive.", checks_work.same_flops, ("tensor_flops",),
+          "0.1% for a full mask", "evidence"),
+    Check("no_s_p_in_hbm", "S and P never reach HBM.", checks_bytes.no_s_p_in_hbm, DRAM,
+          "less than 10% of one N×N matrix beyond its own tensors", "ledger"),
+    Check("naive_passes", "Naive moves whole N×N matrices through HBM, pass by pass.", checks_bytes.naive_passes, DRAM,
+          "reads 2%; writes between (written − L2) and written", "ledger"),
+    Check("compulsory_floor", "Flash's HBM bytes are the compulsory ones.", checks_bytes.compulsory_floor, DRAM,
+          "reads 2% where Q + K + V fits in L2; writes between (written − L2) and written", "ledger"),
+    Check("memory_linear", "Flash's memory grows with N, naive's with N².", checks_bytes.memory_linear, (),
+          "exponent 1 ± 0.05 and 2 ± 0.1", "memory"),
+    Check("speedup", "Flash is faster.", checks_time.speedup, (), "spreads (20th to 80th percentile) apart", "time"),
+    Check("occupancy_not_speed", "Occupancy does not decide speed.", checks_time.occupancy_not_speed,
+          ("achieved_occupancy_pct",), "the faster one has the lower occupancy", "evidence"),
+    Check("naive_memory_bound_flash_compute_bound", "Naive is bound by memory, flash by computation.",
+          checks_time.naive_memory_bound_flash_compute_bound,
+          (*DRAM, "tensor_flops", "dram_peak_bytes_per_s", "tensor_peak_flops_per_s"), "the nearest roof", "roofline"),
+    Check("theorem_l2_to_sm", "Behind a large L2, the theorem's bytes flow from L2 to the SMs.",
+          checks_bytes.theorem_l2_to_sm, ("l2_to_sm_bytes",), "1%", "theorem"),
+    Check("block_size_raises_intensity", "A larger query block moves fewer bytes.",
+          checks_bytes.block_size_raises_intensity, ("l2_to_sm_bytes",), "bytes fall with every step", "theorem"),
+    Check("special_functions_bind_small_d", "At a small head size the special functions bind.",
+          checks_work.special_functions_bind_small_d, ("special_ops", "tensor_flops"),
+          "exponentials ask for at least 95% of the matmuls' time", "roofline"),
+    Check("causal_skips_half", "A causal mask saves half of the work.", checks_work.causal_skips_half, ("tensor_flops",),
+          "at most 60% of the full mask's FLOPs, at least the visible share", "evidence"),
+    Check("small_n_no_profit", "Short sequences do not profit.", checks_time.small_n_no_profit, (),
+          "less than 1.2 × at the shortest N", "time"),
+    Check("recomputation_pays", "Recomputation pays: more FLOPs, less time.", checks_work.recomputation_pays,
+          ("tensor_flops",), "more tensor FLOPs and a shorter median", "evidence"),
+    Check("decode_memory_bound", "Decode stays bound by memory.", checks_time.decode_memory_bound, DRAM,
+          "the nearest roof is HBM", "roofline"),
+)
+
+NO_RANGES = ("which launch is which: the launches carry no FlashScope ranges (implementation, stage, shape). Profile with "
+             "`python -m profiler run`, or annotate the ranges in domain flashscope")
+
+
+def evaluate(facts: Facts, shape: AttentionShape | None = None) -> list[Claim]:
+    """All claims on one shape, or (None) on every shape of the bundle, in a fixed order."""
+    if not facts.runs:
+        return [_undecided(facts, check) for check in CHECKS]
+    if shape is not None:
+        return [_claim(check, check.run(facts, shape), shape) for check in CHECKS]
+    shapes = list(dict.fromkeys(r.shape for r in facts.runs))
+    lead = default_shape(facts)
+    return [_sum_up(check, [_claim(check, check.run(facts, s), s) for s in shapes], lead) for check in CHECKS]
+
+
+def default_shape(facts: Facts) -> AttentionShape | None:
+    """The shape that shows most: largest N ≤ 4096, full mask, D 64 first, with naive and flash recorded."""
+    def rank(s: AttentionShape) -> tuple[bool, bool, bool, bool, int]:
+        both = facts.naive(s) is not None and facts.flash(s) is not None
+        return both, s.mask == "full", s.head_dim == 64, s.nq <= 4096, s.nq if s.nq <= 4096 else -s.nq
+
+    return max(facts.shapes() or facts.shapes("backward"), key=rank, default=None)
+
+
+def _claim(check: Check, out: Outcome, shape: AttentionShape | None) -> Claim:
+    return Claim(check.id, check.statement, out.verdict, out.sentence, out.value, out.unit, check.tolerance, out.inputs,
+                 out.missing, out.kind, check.figure, shape)
+
+
+def _sum_up(check: Check, cases: Sequence[Claim], lead: AttentionShape | None) -> Claim:
+    """Fails where one shape fails; holds where one holds and none fails; the sentence is the leading shape's."""
+    by_verdict = {v: [c for c in cases if c.verdict == v] for v in (FAILS, HOLDS, CANNOT_TELL)}
+    verdict = next(v for v in (FAILS, HOLDS, CANNOT_TELL) if by_verdict[v])
+    decided = by_verdict[verdict]
+    first = next((c for c in decided if c.shape == lead), decided[0])
+    counts = ", ".join(f"{v} on {len(by_verdict[v])}" for v in (HOLDS, FAILS, CANNOT_TELL) if by_verdict[v])
+    sentence = first.sentence + (f" ({first.shape.label()}; of all shapes: {counts}.)" if first.shape else "")
+    return replace(first, sentence=sentence, cases=tuple(cases))
+
+
+def _undecided(facts: Facts, check: Check) -> Claim:
+    """On launches without our ranges: what is missing, counters included."""
+    absent = [c for c in check.columns if not any(row[c] is not None for row in facts.launches)]
+    columns = [f"{c} ({table.column('launches', c).meaning})" for c in absent]
+    parts = ([NO_RANGES] if facts.launches else ["profiled launches: this profile has none"]) + (
+        [f"counters that the report does not hold: {', '.join(columns)}"] if columns and facts.launches else [])
+    if not check.columns:
+        parts.append("unprofiled timings: `python -m profiler bench` or `run`")
+    missing = "; ".join(parts) + "."
+    return Claim(check.id, check.statement, CANNOT_TELL, f"Cannot tell: {missing}", tolerance=check.tolerance,
+                 missing=missing, figure=check.figure)

@@ -1,0 +1,155 @@
+"""A bundle seen as runs: one implementation on one shape, its launches by stage, its unprofiled timing, its prediction."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from profiler import model, table
+from profiler.bundle import Bundle
+from profiler.errors import BadInput
+from profiler.spec import AttentionShape, RunConfig
+
+Row = dict[str, Any]
+FAR = 4  # an N×N matrix is "far above" the L2 from this multiple on: at least 3/4 of a pass must then reach HBM
+NAIVE = ("naive", "naive_folded")
+FLASH_FIRST = ("flash2", "sdpa_flash", "sdpa_cudnn")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One configuration of a bundle. launches: stage → rows in order; timing: None when not timed."""
+
+    config: RunConfig
+    launches: dict[str, list[Row]] = field(default_factory=dict)
+    timing: Row | None = None
+    l2_size_bytes: int | None = None
+
+    @property
+    def shape(self) -> AttentionShape:
+        return self.config.shape
+
+    @cached_property
+    def prediction(self) -> model.Prediction | None:
+        """The model's prediction; None for an implementation that it does not know."""
+        try:
+            return model.predict(self.config, l2_size_bytes=self.l2_size_bytes)
+        except BadInput:
+            return None
+
+    @property
+    def rows(self) -> list[Row]:
+        return [row for rows in self.launches.values() for row in rows]
+
+    def total(self, column: str, stage: str | None = None) -> float | None:
+        """Sum of a column over the launches (of one stage); None without launches or when one has no value."""
+        rows = self.rows if stage is None else self.launches.get(stage, [])
+        values = [row[column] for row in rows]
+        return sum(values) if values and all(v is not None for v in values) else None
+
+    def dram_bytes(self, stage: str | None = None) -> float | None:
+        read, write = self.total("dram_read_bytes", stage), self.total("dram_write_bytes", stage)
+        return None if read is None or write is None else read + write
+
+    def weighted(self, column: str) -> float | None:
+        """Mean of a column weighted by the launches' durations."""
+        pairs = [(r[column], r["duration_ns"]) for r in self.rows if r[column] is not None and r["duration_ns"]]
+        return sum(v * t for v, t in pairs) / sum(t for _, t in pairs) if pairs else None
+
+    def timed(self, column: str) -> float | None:
+        """A value of the timing row; None when not timed or not ok."""
+        return self.timing.get(column) if self.timing else None
+
+    def names(self, *columns: str, stage: str | None = None) -> str:
+        """Which launches and columns, as an input of a claim."""
+        numbers = ", ".join(str(r["launch"]) for r in (self.rows if stage is None else self.launches.get(stage, [])))
+        where = f"launches {numbers}" if numbers else "timings"
+        return f"{where} ({self.config.implementation}, {self.shape.label()}): {', '.join(columns)}"
+
+
+class Facts:
+    """All runs of a bundle and what the claims ask about them."""
+
+    def __init__(self, bundle: Bundle):
+        self.bundle = bundle
+        self.launches = table.records(bundle.launches)
+        self.gpu: dict[str, Any] = bundle.profile.get("gpu") or {}
+        self.runs = self._runs()
+
+    def _runs(self) -> list[Run]:
+        found: dict[str, tuple[RunConfig, dict[str, list[Row]], list[Row]]] = {}
+        for kind, rows in (("launch", self.launches), ("timing", table.records(self.bundle.timings))):
+            for row in rows:
+                config = configuration(row)
+                if config is None:
+                    continue
+                entry = found.setdefault(row["config_id"] or config.config_id, (config, {}, []))
+                if kind == "launch":
+                    entry[1].setdefault(row["stage"] or "attention", []).append(row)
+                else:
+                    entry[2].append(row)
+        return [Run(config, stages, timing[0] if timing else None, self.l2_size_bytes)
+                for config, stages, timing in found.values()]
+
+    @cached_property
+    def l2_size_bytes(self) -> int | None:
+        """From the launches' own attribute, else from the profile."""
+        sizes = [r["l2_size_bytes"] for r in self.launches if r["l2_size_bytes"]]
+        size = sizes[0] if sizes else self.gpu.get("l2_size_bytes")
+        return int(size) if size else None
+
+    @property
+    def flushed(self) -> bool:
+        """Whether ncu flushed the caches before each launch (cache control "all", ncu's default when nothing is said)."""
+        return (self.bundle.profile.get("cache_control") or "all") == "all"
+
+    def shapes(self, direction: str = "forward") -> list[AttentionShape]:
+        """Shapes in the order of the bundle, each once."""
+        return list(dict.fromkeys(r.shape for r in self.runs if r.config.direction == direction))
+
+    def run(self, implementation: str, shape: AttentionShape, direction: str = "forward") -> Run | None:
+        """The run of an implementation on a shape: the fastest timed one when there are several, counted ones first."""
+        runs = [r for r in self.runs if (r.config.implementation, r.shape, r.config.direction)
+                == (implementation, shape, direction)]
+        return min(runs, key=lambda r: (not r.rows, r.timed("median_ns") or float("inf")), default=None)
+
+    def naive(self, shape: AttentionShape, direction: str = "forward") -> Run | None:
+        """Naive as written, else folded."""
+        return next((r for name in NAIVE if (r := self.run(name, shape, direction))), None)
+
+    def fused(self, shape: AttentionShape, direction: str = "forward") -> list[Run]:
+        """Every fused implementation on a shape, ours first."""
+        names = dict.fromkeys((*FLASH_FIRST, *(r.config.implementation for r in self.runs)))
+        runs = [r for name in names if name not in model.MATERIALISING and (r := self.run(name, shape, direction))]
+        return [r for r in runs if r.prediction is not None]
+
+    def flash(self, shape: AttentionShape, direction: str = "forward") -> Run | None:
+        return next(iter(self.fused(shape, direction)), None)
+
+    def series(self, implementation: str, shape: AttentionShape, direction: str = "forward") -> list[Run]:
+        """Runs that differ from ``shape`` in N only (square shapes), by N."""
+        key = _without_length(shape)
+        shapes = {r.shape for r in self.runs if r.config.direction == direction and r.shape.nq == r.shape.nk
+                  and _without_length(r.shape) == key}
+        runs = [self.run(implementation, s, direction) for s in sorted(shapes, key=lambda s: s.nq)]
+        return [r for r in runs if r is not None]
+
+
+def _without_length(s: AttentionShape) -> tuple[Any, ...]:
+    return s.batch, s.heads, s.kv_heads, s.head_dim, s.dtype, s.mask
+
+
+def configuration(row: Row) -> RunConfig | None:
+    """The configuration that a row of launches or timings carries; None when its key is null (foreign reports)."""
+    names = ("implementation", "batch", "heads", "nq", "nk", "head_dim", "dtype", "mask")
+    if any(row.get(name) is None for name in names):
+        return None
+    try:
+        shape = AttentionShape(*(int(row[n]) for n in ("batch", "heads", "nq", "nk", "head_dim")),
+                               kv_heads=int(row.get("kv_heads") or 0), dtype=row["dtype"], mask=row["mask"])
+        return RunConfig(row["implementation"], shape, row.get("direction") or "forward",
+                         json.loads(row.get("parameters") or "{}"))
+    except (BadInput, ValueError):
+        return None

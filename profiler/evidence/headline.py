@@ -1,0 +1,97 @@
+"""The numbers of the Evidence page for one shape."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from profiler.errors import BadInput
+from profiler.evidence.facts import Facts, Run
+from profiler.evidence.ledger import LedgerRow, ledger
+from profiler.spec import AttentionShape
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """What one implementation did on the shape; None where not measured."""
+
+    implementation: str
+    dram_bytes: float | None  # counted, read + written
+    dram_read_bytes: float | None
+    dram_write_bytes: float | None
+    predicted_dram_bytes: float | None  # every stage's operands and results once
+    matrix_passes: int | None  # N×N passes through HBM, by the model
+    tensor_flops: float | None  # counted
+    special_ops: float | None
+    median_ns: float | None  # unprofiled
+    p20_ns: float | None
+    p80_ns: float | None
+    profiled_ns: float | None  # Σ of ncu's durations
+    peak_memory_bytes: float | None
+    error_relative: float | None
+    error_max_abs: float | None
+    achieved_occupancy_pct: float | None  # weighted by time over its launches
+    tensor_pipe_pct: float | None
+    status: str | None
+    stages: tuple[LedgerRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Headline:
+    """Naive beside flash on one shape. Ratios are derived; the first is the one to quote.
+
+    ratio_by_floor: naive's counted bytes over the compulsory bytes (Q, K, V, O): what L2 hides of flash's writes cannot
+    flatter it. ratio_counted: both counted. flops_visible: 4·B·H·V·D.
+    """
+
+    shape: AttentionShape
+    naive: Side | None
+    naive_folded: Side | None
+    flash: Side | None
+    compulsory_bytes: int
+    matrix_bytes: int
+    l2_size_bytes: int | None
+    flops_visible: int
+    ratio_by_floor: float | None
+    ratio_counted: float | None
+    speedup: float | None
+    speedup_over_folded: float | None
+    memory_ratio: float | None
+    error_eager_relative: float | None
+
+
+def headline(facts: Facts, shape: AttentionShape, direction: str = "forward") -> Headline:
+    """Raises BadInput when the bundle holds nothing of the shape."""
+    naive, folded = facts.run("naive", shape, direction), facts.run("naive_folded", shape, direction)
+    flash = facts.flash(shape, direction)
+    run = flash or naive or folded
+    if run is None or run.prediction is None:
+        raise BadInput(f"headline: nothing recorded for {shape.label()} {direction}.")
+    sides = [_side(facts, r) for r in (naive, folded, flash)]
+    left, middle, right = sides
+    base = left or middle
+    floor = run.prediction.compulsory_bytes
+    return Headline(
+        shape, left, middle, right, floor, shape.matrix_bytes, facts.l2_size_bytes, run.prediction.flops_visible,
+        _ratio(base and base.dram_bytes, floor), _ratio(base and base.dram_bytes, right and right.dram_bytes),
+        _ratio(base and base.median_ns, right and right.median_ns),
+        _ratio(middle and middle.median_ns, right and right.median_ns),
+        _ratio(base and base.peak_memory_bytes, right and right.peak_memory_bytes),
+        flash.timed("error_eager_relative") if flash else None)
+
+
+def _ratio(over: float | None, under: float | None) -> float | None:
+    return over / under if over is not None and under else None
+
+
+def _side(facts: Facts, run: Run | None) -> Side | None:
+    if run is None:
+        return None
+    p = run.prediction
+    passes = p.tensor_passes("S") + p.tensor_passes("P") if p else None
+    return Side(
+        run.config.implementation, run.dram_bytes(), run.total("dram_read_bytes"), run.total("dram_write_bytes"),
+        p.dram_bytes if p else None, passes, run.total("tensor_flops"), run.total("special_ops"),
+        run.timed("median_ns"), run.timed("p20_ns"), run.timed("p80_ns"), run.total("duration_ns"),
+        run.timed("peak_memory_bytes"), run.timed("error_relative"), run.timed("error_max_abs"),
+        run.weighted("achieved_occupancy_pct"), run.weighted("tensor_pipe_pct"), run.timed("status"),
+        tuple(ledger(facts, run)))
