@@ -1,0 +1,440 @@
+"""FlashAttention-2 backward in plain Triton: P is recomputed block by block from the row statistics; no N x N buffer.
+
+With S = scale Q K', P = exp(S - LSE), dP = dO V' and Delta = rowsum(dO * O) - dLSE (FlashAttention-2, arXiv 2307.08691, algorithm 2):
+    dV = P' dO      dS = P * (dP - Delta)      dK = scale dS' Q      dQ = scale dS K
+Two designs with the same mathematics:
+- two passes: one program per block of keys makes dK and dV, one per block of queries makes dQ. S and dP are computed twice (7 products
+  for 5), every sum has one order, so the result is bitwise reproducible.
+- one pass over blocks of keys: dQ is added to a float32 buffer by atomics, in whatever order the programs come (5 products).
+Programs over keys hold S' and dP' (keys in rows), so that P' and dS' are register operands of the products that make dV and dK.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from triton.runtime.errors import OutOfResources
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+from kernels.checks import check_flag, check_inputs, resolve_scale
+from kernels.errors import UnsupportedCall
+from kernels.plan import padded, tma_obstacle
+
+LOG2_E = math.log2(math.e)
+PAD = 128  # statistics are padded to a multiple of the largest block of queries, so that their loads need no mask
+
+
+@triton.jit
+def _tile(X, strides, b, h, row, N, D: tl.constexpr, ROWS: tl.constexpr, DP: tl.constexpr, TMA: tl.constexpr, EVEN: tl.constexpr):
+    """ROWS x DP elements of X[b, h] from `row` on; what lies outside N x D reads as 0."""
+    if TMA:
+        return X.load([b, h, row, 0]).reshape(ROWS, DP)
+    else:
+        r = row + tl.arange(0, ROWS)
+        c = tl.arange(0, DP)
+        base = X + b.to(tl.int64) * strides[0] + h.to(tl.int64) * strides[1]
+        ptr = base + r.to(tl.int64)[:, None] * strides[2] + c[None, :]
+        if EVEN and D == DP:
+            return tl.load(ptr)
+        else:
+            return tl.load(ptr, mask=(r < N)[:, None] & (c < D)[None, :], other=0.0)
+
+
+@triton.jit
+def _row(X, bh, m0, NQP, BM: tl.constexpr):
+    """BM row statistics; the padding makes a mask unnecessary."""
+    return tl.load(X + bh.to(tl.int64) * NQP + m0 + tl.arange(0, BM))
+
+
+@triton.jit
+def _store(X, x, bh, row, N, D: tl.constexpr, ROWS: tl.constexpr, DP: tl.constexpr):
+    """Write a tile to the contiguous X (batch * heads, N, D)."""
+    r = row + tl.arange(0, ROWS)
+    c = tl.arange(0, DP)
+    ptr = X + bh.to(tl.int64) * N * D + r.to(tl.int64)[:, None] * D + c[None, :]
+    tl.store(ptr, x.to(X.dtype.element_ty), mask=(r < N)[:, None] & (c < D)[None, :])
+
+
+@triton.jit
+def _prepare(O, DO, LSE, DLSE, STATS, DELTA, ACC, so, sdo, H, NQ, NQP, stat_scale, D: tl.constexpr, DP: tl.constexpr,
+             BM: tl.constexpr, HAS_DLSE: tl.constexpr, ZERO: tl.constexpr):
+    """Per query: -LSE in base 2 and Delta. A row that sees no key, and padding, gets -inf: its P is 0 everywhere."""
+    blocks = NQP // BM
+    bh = tl.program_id(0) // blocks
+    m0 = (tl.program_id(0) % blocks) * BM
+    rows = m0 + tl.arange(0, BM)
+    o = _tile(O, so, bh // H, bh % H, m0, NQ, D, BM, DP, False, False).to(tl.float32)
+    do = _tile(DO, sdo, bh // H, bh % H, m0, NQ, D, BM, DP, False, False).to(tl.float32)
+    at = bh.to(tl.int64) * NQ + rows
+    lse = tl.load(LSE + at, mask=rows < NQ, other=float("-inf"))
+    delta = tl.sum(o * do, 1)
+    if HAS_DLSE:
+        delta -= tl.load(DLSE + at, mask=rows < NQ, other=0.0)
+    dead = lse == float("-inf")
+    out = bh.to(tl.int64) * NQP + rows
+    tl.store(STATS + out, tl.where(dead, float("-inf"), lse * stat_scale))
+    tl.store(DELTA + out, tl.where(dead, 0.0, -delta))
+    if ZERO:
+        c = tl.arange(0, DP)
+        tl.store(ACC + out[:, None] * DP + c[None, :], tl.zeros([BM, DP], tl.float32))
+
+
+@triton.jit
+def _finish(ACC, DQ, NQ, NQP, scale, D: tl.constexpr, DP: tl.constexpr, BM: tl.constexpr):
+    """The atomically summed dQ, scaled and in the operands' type."""
+    blocks = NQP // BM
+    bh = tl.program_id(0) // blocks
+    m0 = (tl.program_id(0) % blocks) * BM
+    rows = bh.to(tl.int64) * NQP + m0 + tl.arange(0, BM)
+    x = tl.load(ACC + rows[:, None] * DP + tl.arange(0, DP)[None, :])
+    _store(DQ, x * scale, bh, m0, NQ, D, BM, DP)
+
+
+@triton.jit
+def _visible(x, keys, queries, lowest, highest, LEFT: tl.constexpr, RIGHT: tl.constexpr):
+    """x where query i may see key j, i + lowest <= j <= i + highest; 0 elsewhere. keys and queries broadcast against x."""
+    if RIGHT:
+        x = tl.where(keys <= queries + highest, x, 0.0)
+    if LEFT:
+        x = tl.where(keys >= queries + lowest, x, 0.0)
+    return x
+
+
+@triton.jit
+def _key_loop(dk, dv, k, v, Q, DO, STATS, DELTA, ACC, sq, sdo, b, h, bh, n0, begin, end, NQ, NK, NQP, qk_scale, lowest, highest,
+              D: tl.constexpr, DP: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, MASK: tl.constexpr, LEFT: tl.constexpr,
+              RIGHT: tl.constexpr, ATOMIC: tl.constexpr, TMA: tl.constexpr, EVEN_Q: tl.constexpr, EVEN_K: tl.constexpr,
+              SEED: tl.constexpr):
+    """Add the query blocks [begin, end) of one query head to dK and dV of one block of keys."""
+    keys = n0 + tl.arange(0, BN)
+    cols = tl.arange(0, BM)
+    for m0 in tl.range(begin, end, BM):
+        q = _tile(Q, sq, b, h, m0, NQ, D, BM, DP, TMA, EVEN_Q)
+        do = _tile(DO, sdo, b, h, m0, NQ, D, BM, DP, TMA, EVEN_Q)
+        neg_lse = _row(STATS, bh, m0, NQP, BM)
+        neg_delta = _row(DELTA, bh, m0, NQP, BM)
+        if SEED:
+            # the accumulators start from the statistics: a subtraction and their registers saved
+            s = tl.dot(k, tl.trans(q), tl.broadcast_to(neg_lse[None, :], (BN, BM)), input_precision="ieee")
+            dp = tl.dot(v, tl.trans(do), tl.broadcast_to(neg_delta[None, :], (BN, BM)), input_precision="ieee")
+            p = tl.exp2(s * qk_scale)
+        else:
+            s = tl.dot(k, tl.trans(q), input_precision="ieee")
+            dp = tl.dot(v, tl.trans(do), input_precision="ieee")
+            p = tl.exp2(s * qk_scale + neg_lse[None, :])
+        if MASK:
+            p = _visible(p, keys[:, None], m0 + cols[None, :], lowest, highest, LEFT, RIGHT)
+        if ATOMIC and not EVEN_K:
+            p = tl.where((keys < NK)[:, None], p, 0.0)  # exp2(-LSE) of a missing key may be inf, and inf * 0 is NaN
+        dv = tl.dot(p.to(do.dtype), do, dv, input_precision="ieee")
+        if not SEED:
+            dp = dp + neg_delta[None, :]
+        ds = (p * dp).to(q.dtype)
+        dk = tl.dot(ds, q, dk, input_precision="ieee")
+        if ATOMIC == 1:
+            at = (bh.to(tl.int64) * NQP + m0) * DP + cols[:, None] * DP + tl.arange(0, DP)[None, :]
+            tl.atomic_add(ACC + at, tl.dot(tl.trans(ds), k, input_precision="ieee"), sem="relaxed")
+        elif ATOMIC == 2:
+            ACC.atomic_add([bh, m0, 0], tl.dot(tl.trans(ds), k, input_precision="ieee").reshape(1, BM, DP))
+    return dk, dv
+
+
+@triton.jit
+def _key_head(dk, dv, k, v, Q, DO, STATS, DELTA, ACC, sq, sdo, b, h, bh, n0, NQ, NK, NQP, qk_scale, lowest, highest,
+              D: tl.constexpr, DP: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, LEFT: tl.constexpr, RIGHT: tl.constexpr,
+              ATOMIC: tl.constexpr, TMA: tl.constexpr, EVEN_Q: tl.constexpr, EVEN_K: tl.constexpr, SEED: tl.constexpr):
+    """One query head: blocks that cross the diagonal with a mask, the blocks every key of the block is seen from without."""
+    begin, end = 0, NQ
+    if RIGHT:
+        begin = tl.maximum(n0 - highest, 0) // BM * BM
+    if LEFT:
+        end = tl.minimum(NQ, n0 + BN - lowest)
+    first, last = begin, end
+    if RIGHT:
+        first = tl.minimum(tl.cdiv(tl.maximum(n0 + BN - 1 - highest, 0), BM) * BM, end)
+        dk, dv = _key_loop(dk, dv, k, v, Q, DO, STATS, DELTA, ACC, sq, sdo, b, h, bh, n0, begin, first, NQ, NK, NQP, qk_scale, lowest, highest,
+                           D, DP, BM, BN, True, LEFT, RIGHT, ATOMIC, TMA, EVEN_Q, EVEN_K, SEED)
+    if LEFT:
+        last = tl.minimum(tl.maximum(tl.maximum(n0 - lowest + 1, 0) // BM * BM, first), end)
+    dk, dv = _key_loop(dk, dv, k, v, Q, DO, STATS, DELTA, ACC, sq, sdo, b, h, bh, n0, first, last, NQ, NK, NQP, qk_scale, lowest, highest,
+                       D, DP, BM, BN, False, LEFT, RIGHT, ATOMIC, TMA, EVEN_Q, EVEN_K, SEED)
+    if LEFT:
+        dk, dv = _key_loop(dk, dv, k, v, Q, DO, STATS, DELTA, ACC, sq, sdo, b, h, bh, n0, last, end, NQ, NK, NQP, qk_scale, lowest, highest,
+                           D, DP, BM, BN, True, LEFT, RIGHT, ATOMIC, TMA, EVEN_Q, EVEN_K, SEED)
+    return dk, dv
+
+
+@triton.jit
+def _key_pass(Q, K, V, DO, STATS, DELTA, DK, DV, ACC, sq, sk, sv, sdo, HK, NQ, NK, NQP, scale, qk_scale, lowest, highest,
+              GROUP: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, LEFT: tl.constexpr,
+              RIGHT: tl.constexpr, ATOMIC: tl.constexpr, TMA: tl.constexpr, EVEN_Q: tl.constexpr, EVEN_K: tl.constexpr,
+              SEED: tl.constexpr):
+    """dK and dV of one block of keys, summed over the query heads of its group in float32 (and dQ, by atomics)."""
+    blocks = tl.cdiv(NK, BN)
+    bhk = tl.program_id(0) // blocks
+    n0 = (tl.program_id(0) % blocks) * BN
+    b, hk = bhk // HK, bhk % HK
+    k = _tile(K, sk, b, hk, n0, NK, D, BN, DP, TMA, EVEN_K)
+    v = _tile(V, sv, b, hk, n0, NK, D, BN, DP, TMA, EVEN_K)
+    dk = tl.zeros([BN, DP], tl.float32)
+    dv = tl.zeros([BN, DP], tl.float32)
+    if GROUP == 1:
+        dk, dv = _key_head(dk, dv, k, v, Q, DO, STATS, DELTA, ACC, sq, sdo, b, hk, bhk, n0, NQ, NK, NQP, qk_scale, lowest, highest,
+                           D, DP, BM, BN, LEFT, RIGHT, ATOMIC, TMA, EVEN_Q, EVEN_K, SEED)
+    else:
+        for g in range(GROUP):
+            dk, dv = _key_head(dk, dv, k, v, Q, DO, STATS, DELTA, ACC, sq, sdo, b, hk * GROUP + g, bhk * GROUP + g, n0, NQ, NK, NQP,
+                               qk_scale, lowest, highest, D, DP, BM, BN, LEFT, RIGHT, ATOMIC, TMA, EVEN_Q, EVEN_K, SEED)
+    _store(DK, dk * scale, bhk, n0, NK, D, BN, DP)
+    _store(DV, dv, bhk, n0, NK, D, BN, DP)
+
+
+@triton.jit
+def _query_loop(dq, q, do, K, V, neg_lse, neg_delta, sk, sv, b, hk, m0, begin, end, NK, qk_scale, lowest, highest,
+                D: tl.constexpr, DP: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, MASK: tl.constexpr, TAIL: tl.constexpr,
+                LEFT: tl.constexpr, RIGHT: tl.constexpr, TMA: tl.constexpr, EVEN_K: tl.constexpr):
+    """Add the key blocks [begin, end) to dQ of one block of queries."""
+    rows = m0 + tl.arange(0, BM)
+    cols = tl.arange(0, BN)
+    for n0 in tl.range(begin, end, BN):
+        k = _tile(K, sk, b, hk, n0, NK, D, BN, DP, TMA, EVEN_K)
+        v = _tile(V, sv, b, hk, n0, NK, D, BN, DP, TMA, EVEN_K)
+        s = tl.dot(q, tl.trans(k), input_precision="ieee")
+        dp = tl.dot(do, tl.trans(v), input_precision="ieee")
+        p = tl.exp2(s * qk_scale + neg_lse[:, None])
+        if MASK:
+            p = _visible(p, n0 + cols[None, :], rows[:, None], lowest, highest, LEFT, RIGHT)
+        if TAIL:
+            p = tl.where((n0 + cols < NK)[None, :], p, 0.0)
+        ds = (p * (dp + neg_delta[:, None])).to(k.dtype)
+        dq = tl.dot(ds, k, dq, input_precision="ieee")
+    return dq
+
+
+@triton.jit
+def _query_pass(Q, K, V, DO, STATS, DELTA, DQ, sq, sk, sv, sdo, H, NQ, NK, NQP, scale, qk_scale, lowest, highest,
+                GROUP: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, LEFT: tl.constexpr,
+                RIGHT: tl.constexpr, TMA: tl.constexpr, EVEN_Q: tl.constexpr, EVEN_K: tl.constexpr, SEED: tl.constexpr):
+    """dQ of one block of queries; under a causal mask the longest rows go first."""
+    blocks = tl.cdiv(NQ, BM)
+    bh = tl.program_id(0) // blocks
+    m0 = (blocks - 1 - tl.program_id(0) % blocks) * BM
+    b, h = bh // H, bh % H
+    hk = h // GROUP
+    q = _tile(Q, sq, b, h, m0, NQ, D, BM, DP, TMA, EVEN_Q)
+    do = _tile(DO, sdo, b, h, m0, NQ, D, BM, DP, TMA, EVEN_Q)
+    neg_lse = _row(STATS, bh, m0, NQP, BM)
+    neg_delta = _row(DELTA, bh, m0, NQP, BM)
+    if SEED:
+        neg_lse *= qk_scale
+    begin, end = 0, NK
+    if LEFT:
+        begin = tl.maximum(m0 + lowest, 0) // BN * BN
+    if RIGHT:
+        end = tl.minimum(NK, m0 + BM + highest)
+    # whole blocks of keys that every query of the block sees: [first, last)
+    first, last = begin, end
+    if LEFT:
+        first = tl.minimum(tl.cdiv(tl.maximum(m0 + BM - 1 + lowest, 0), BN) * BN, end)
+    if RIGHT:
+        last = tl.maximum(tl.minimum(m0 + highest + 1, NK), 0) // BN * BN
+    elif not EVEN_K:
+        last = NK // BN * BN
+    last = tl.minimum(tl.maximum(last, first), end)
+    dq = tl.zeros([BM, DP], tl.float32)
+    if LEFT:
+        dq = _query_loop(dq, q, do, K, V, neg_lse, neg_delta, sk, sv, b, hk, m0, begin, first, NK, qk_scale, lowest, highest,
+                         D, DP, BM, BN, True, not EVEN_K, LEFT, RIGHT, TMA, EVEN_K)
+    dq = _query_loop(dq, q, do, K, V, neg_lse, neg_delta, sk, sv, b, hk, m0, first, last, NK, qk_scale, lowest, highest,
+                     D, DP, BM, BN, False, False, LEFT, RIGHT, TMA, EVEN_K)
+    if LEFT or RIGHT or not EVEN_K:
+        dq = _query_loop(dq, q, do, K, V, neg_lse, neg_delta, sk, sv, b, hk, m0, last, end, NK, qk_scale, lowest, highest,
+                         D, DP, BM, BN, True, not EVEN_K, LEFT, RIGHT, TMA, EVEN_K)
+    _store(DQ, dq * scale, bh, m0, NQ, D, BM, DP)
+
+
+class Pass(NamedTuple):
+    """block_m queries by block_n keys a step; num_stages blocks in flight; maxnreg: registers a thread, None: the compiler's."""
+
+    block_m: int
+    block_n: int
+    num_warps: int
+    num_stages: int
+    maxnreg: int | None = None
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """How a backward is cut into programs.
+
+    keys: the pass that makes dK and dV. queries: the pass that makes dQ, or None for one pass with atomic dQ.
+    seed: the accumulators of S and dP start from the row statistics. tma: descriptors, or pointers.
+    """
+
+    keys: Pass
+    queries: Pass | None
+    seed: bool = True
+    tma: bool = False
+
+
+# Rows by padded head size. tests/gpu/check_flash2_backward.py measures the candidates for the first table.
+TMA = {
+    64: Tuning(Pass(64, 64, 4, 2, 168), Pass(128, 64, 8, 3), tma=True),
+    128: Tuning(Pass(64, 128, 8, 2), Pass(128, 64, 8, 2), tma=True),
+    256: Tuning(Pass(32, 64, 8, 1), Pass(64, 32, 8, 1), tma=True),
+}
+POINTER = {
+    64: Tuning(Pass(64, 64, 4, 2), Pass(64, 64, 4, 2)),
+    128: Tuning(Pass(32, 64, 4, 2), Pass(64, 64, 4, 2)),
+    256: Tuning(Pass(32, 32, 8, 1), Pass(32, 32, 8, 1)),
+}
+FLOAT32 = {  # no tensor cores: multiply-adds in full precision
+    64: Tuning(Pass(32, 32, 4, 1), Pass(32, 32, 4, 1)),
+    128: Tuning(Pass(16, 32, 4, 1), Pass(32, 16, 4, 1)),
+    256: Tuning(Pass(16, 16, 4, 1), Pass(16, 16, 4, 1)),
+}
+INTERPRETER = Tuning(Pass(32, 32, 4, 1), Pass(32, 32, 4, 1))  # small: few tokens give full, diagonal and tail blocks
+
+
+def choose(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dout: torch.Tensor) -> Tuning:
+    """The configuration taken when none is given: both designs of it are deterministic (two passes)."""
+    row = max(64, padded(q.shape[-1]))
+    if INTERPRETED:
+        return INTERPRETER
+    if q.dtype == torch.float32:
+        return FLOAT32[row]
+    hopper = q.is_cuda and torch.cuda.get_device_capability(q.device)[0] in (9, 10)
+    if hopper and all(tma_obstacle("", x) is None for x in (q, k, v, dout)):
+        return TMA[row]
+    return POINTER[row]
+
+
+def launches(dout: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, lse: torch.Tensor, *,
+             left: int, right: int, scale: float, dlse: torch.Tensor | None, tuning: Tuning,
+             grads: tuple[torch.Tensor, torch.Tensor, torch.Tensor]) -> Iterator[tuple[Any, int, tuple, dict]]:
+    """The kernels of one backward, in order, as (kernel, programs, arguments, options); they fill grads (contiguous).
+
+    left, right: the window, -1 unlimited. Nothing is launched here, so a compiler without a device can walk it too.
+    """
+    (batch, heads, nq, D), (kv_heads, nk) = q.shape, k.shape[1:3]
+    dq, dk, dv = grads
+    group, shift = heads // kv_heads, nk - nq
+    DP, nqp = padded(D), triton.cdiv(nq, PAD) * PAD
+    qk_scale = scale * LOG2_E
+    seed = tuning.seed and scale != 0  # -LSE / scale
+    one_pass, tma = tuning.queries is None, tuning.tma
+    stats = torch.empty((batch * heads, nqp), dtype=torch.float32, device=q.device)
+    delta = torch.empty_like(stats)
+    dq_sum = torch.empty((batch * heads, nqp, DP), dtype=torch.float32, device=q.device) if one_pass else stats
+    strides = [tuple(x.stride()[:3]) for x in (q, k, v, dout)]
+    mask = dict(LEFT=left >= 0, RIGHT=right >= 0)
+    bounds = (shift - left if left >= 0 else 0, shift + right if right >= 0 else 0)
+
+    def options(p: Pass) -> dict[str, Any]:
+        asked = dict(num_warps=p.num_warps, num_stages=p.num_stages, enable_fp_fusion=True)  # off by default from 3.10
+        return {} if INTERPRETED else asked | ({} if p.maxnreg is None else {"maxnreg": p.maxnreg})
+
+    def operands(bm: int, bn: int) -> list[Any]:
+        if not tma:
+            return [q, k, v, dout]
+        return [TensorDescriptor(x, list(x.shape), list(x.stride()), [1, 1, rows, DP])
+                for x, rows in zip((q, k, v, dout), (bm, bn, bn, bm))]
+
+    small = 32 if DP > 128 else 64
+    yield (_prepare, batch * heads * (nqp // small),
+           (out, dout, lse, lse if dlse is None else dlse, stats, delta, dq_sum, tuple(out.stride()[:3]), strides[3], heads, nq, nqp,
+            -1.0 / scale if seed else -LOG2_E),
+           dict(D=D, DP=DP, BM=small, HAS_DLSE=dlse is not None, ZERO=one_pass, num_warps=4))
+
+    bm, bn = tuning.keys[:2]
+    atomic = (2 if tma else 1) if one_pass else 0
+    target = TensorDescriptor(dq_sum, list(dq_sum.shape), list(dq_sum.stride()), [1, bm, DP]) if atomic == 2 else dq_sum
+    yield (_key_pass, batch * kv_heads * triton.cdiv(nk, bn),
+           (*operands(bm, bn), stats, delta, dk, dv, target, *strides, kv_heads, nq, nk, nqp, scale, qk_scale, *bounds),
+           dict(GROUP=group, D=D, DP=DP, BM=bm, BN=bn, **mask, ATOMIC=atomic, TMA=tma, EVEN_Q=nq % bm == 0, EVEN_K=nk % bn == 0,
+                SEED=seed, **options(tuning.keys)))
+    if tuning.queries is None:
+        yield (_finish, batch * heads * (nqp // small), (dq_sum, dq, nq, nqp, scale), dict(D=D, DP=DP, BM=small, num_warps=4))
+    else:
+        bm, bn = tuning.queries[:2]
+        yield (_query_pass, batch * heads * triton.cdiv(nq, bm),
+               (*operands(bm, bn), stats, delta, dq, *strides, heads, nq, nk, nqp, scale, qk_scale, *bounds),
+               dict(GROUP=group, D=D, DP=DP, BM=bm, BN=bn, **mask, TMA=tma, EVEN_Q=nq % bm == 0, EVEN_K=nk % bn == 0, SEED=seed,
+                    **options(tuning.queries)))
+
+
+INTERPRETED = not isinstance(_key_pass, triton.JITFunction)  # decided by TRITON_INTERPRET when this module is imported
+
+
+def _sides(window: Any, causal: bool) -> tuple[int, int]:
+    try:
+        left, right = window
+    except (TypeError, ValueError):
+        raise UnsupportedCall("window", "a pair (left, right)", repr(window)) from None
+    if any(isinstance(side, bool) or not isinstance(side, int) or side < -1 for side in (left, right)):
+        raise UnsupportedCall("window", "whole numbers of at least -1", repr(window))
+    return left, (0 if causal else right)
+
+
+def _check(dout: Any, q: torch.Tensor, out: Any, lse: Any, dlse: Any) -> None:
+    for name, x, shape, dtype in (("dout", dout, q.shape, q.dtype), ("out", out, q.shape, q.dtype),
+                                  ("lse", lse, q.shape[:3], torch.float32), ("dlse", dlse, q.shape[:3], torch.float32)):
+        if name == "dlse" and x is None:
+            continue
+        if not isinstance(x, torch.Tensor):
+            raise UnsupportedCall(name, "a torch.Tensor", type(x).__name__)
+        for what, expected, got in (("shape", tuple(shape), tuple(x.shape)), ("dtype", dtype, x.dtype), ("device", q.device, x.device)):
+            if expected != got:
+                raise UnsupportedCall(name, f"{what} {expected}", f"{got}")
+
+
+def flash2_backward(dout: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, lse: torch.Tensor, *,
+                    causal: bool = False, window: tuple[int, int] = (-1, -1), scale: float | None = None,
+                    dlse: torch.Tensor | None = None, deterministic: bool = False, tuning: Tuning | None = None,
+                    grads: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = None,
+                    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Gradients of flash attention: dq like q, dk and dv like k, contiguous.
+
+    dout, q, out: (B, H, Nq, D); k, v: (B, Hk, Nk, D); one of float16, bfloat16, float32, D up to 256. Any strides (a tensor whose
+    last stride is not 1 is copied, which serves dout = ones.expand_as(out)). lse: (B, H, Nq) float32, natural logarithm, -inf for a row
+    that sees no key; such a row has gradient 0. dlse: gradient of lse, or None. scale: 1/sqrt(D) by default. window: (left, right),
+    inclusive, -1 unlimited; causal is right = 0, aligned bottom-right.
+    deterministic: only the two-pass design, which is bitwise reproducible. tuning: see Tuning. grads: where to write.
+    """
+    check_inputs(q, k, v, dtypes=(torch.float16, torch.bfloat16, torch.float32), head_dims=range(1, 257))
+    check_flag("causal", causal)
+    check_flag("deterministic", deterministic)
+    _check(dout, q, out, lse, dlse)
+    scale = resolve_scale(scale, q.shape[3])
+    left, right = _sides(window, causal)
+    dout, q, k, v, out = (x if x.stride(3) == 1 else x.contiguous() for x in (dout, q, k, v, out))
+    lse = lse.contiguous()
+    dlse = None if dlse is None else dlse.contiguous()
+    if grads is None:
+        grads = tuple(torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in (q, k, v))
+    if q.numel() == 0 or k.numel() == 0:
+        for x in grads:
+            x.zero_()
+        return grads
+    tuning = choose(q, k, v, dout) if tuning is None else tuning
+    if deterministic and tuning.queries is None:
+        raise UnsupportedCall("tuning", "two passes, as deterministic=True asks", "one pass with atomics", "Give tuning.queries.")
+    if tuning.tma:
+        for name, x in (("q", q), ("k", k), ("v", v), ("dout", dout)):
+            if (obstacle := tma_obstacle(name, x)) is not None:
+                raise UnsupportedCall("tuning", "tensors a TMA descriptor can hold", obstacle, "Use tma=False.")
+    try:
+        with torch.cuda.device(q.device) if q.is_cuda else contextlib.nullcontext():
+            for kernel, programs, args, options in launches(dout, q, k, v, out, lse, left=left, right=right, scale=scale, dlse=dlse,
+                                                            tuning=tuning, grads=grads):
+                kernel[(programs,)](*args, **options)
+    except OutOfResources as error:
+        raise UnsupportedCall("tuning", "blocks that fit the device", f"{tuning} ({error})", "Use smaller blocks or fewer stages.") from error
+    return grads
