@@ -1,6 +1,7 @@
 """What a kernel does in attention, proposed from its name and range; and kernel names as people say them.
 
-The proposals are for reports of other libraries (ours carry their stage). They are proposals: a page lets the user change them.
+The proposals are for reports of other libraries (ours carry their stage). They are proposals: a page lets the user
+change them.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ class Role:
     why: str
 
 
-# (pattern in the kernel's full name, stage, direction, library). The first that matches counts, so the special ones stand first.
+# (pattern in the kernel's full name, stage, direction, library). The first that matches counts, so the special ones
+# stand first.
 _KERNELS: tuple[tuple[str, str, str, str], ...] = (
     (r"flashinfer.*(?:BatchPrefill|SinglePrefill|BatchDecode|SingleDecode|PersistentKernel|BatchMLA|MergeState)|"
      r"(?:BatchPrefill|SinglePrefill|BatchDecode|SingleDecode)With\w*Cache", ATTENTION, "forward", "FlashInfer"),
@@ -89,9 +91,11 @@ def propose(kernel: str | None, range_name: str | None = None) -> Role | None:
 
 @functools.lru_cache(maxsize=8192)
 def short_name(kernel: str | None) -> str:
-    """A kernel's name as people say it: no return type, namespaces, template arguments or parameters; at most 64 characters.
+    """A kernel's name as people say it: no return type, namespaces, template arguments or parameters; at most 64
+    characters.
 
-    A name that says nothing alone keeps the short name of its first template argument: ``device_kernel<FlashAttnFwdSm90>``.
+    A name that says nothing alone keeps the short name of its first template argument:
+    ``device_kernel<FlashAttnFwdSm90>``.
     """
     if not kernel:
         return ""
@@ -99,6 +103,8 @@ def short_name(kernel: str | None) -> str:
     head, arguments = _split(text)
     words = head.split()
     name = (words[-1] if words else text).split("::")[-1] or text
+    if re.fullmatch(r"enable_sm\w+", name) and arguments:  # a wrapper that only says for which GPU
+        return short_name(arguments)
     if name in GENERIC and arguments:
         inner = short_name(arguments)
         if inner and inner not in GENERIC and not inner.isdigit():

@@ -1,7 +1,9 @@
 """Raw Nsight Compute metrics: which to ask for, what each launches column is made of, and where a value came from.
 
-The only home of raw metric names (``rules``). ``collect_list`` says what to ask ncu for, ``resolve`` turns the raw metrics of
-a launch into columns, ``provenance`` says of one value whether it was measured, derived, not collected or not available.
+The only home of raw metric names (``rules``). ``collect_list`` says what to ask ncu for, ``resolve`` turns the raw
+metrics of
+a launch into columns, ``provenance`` says of one value whether it was measured, derived, not collected or not
+available.
 """
 
 from profiler.metrics.ask import PURPOSES, advice, collect_list, missing_flag, names_for

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, Iterable
+from collections.abc import Iterable
+from typing import Any
 
 from profiler.metrics import rules
 from profiler.metrics.resolve import applies, cc_number
@@ -40,7 +41,8 @@ def names_for(column: str, cc: str | None) -> tuple[str, ...]:
 
 
 def _tensor_names(column: str, cc: float | None) -> tuple[str, ...]:
-    """Counters of the operand types; their dense peaks too. On an unknown device nothing is asked: a wrong name stops ncu."""
+    """Counters of the operand types; their dense peaks too. On an unknown device nothing is asked: a wrong name stops
+    ncu."""
     if cc is None:
         return ()
     parts = [part for rule in rules.TENSOR if rule.ask and applies(rule, cc) for part in rule.parts]
@@ -75,7 +77,8 @@ def missing_flag(columns: Iterable[str], cc: str | None) -> str:
 
 
 def advice(bundle: Any, columns: Iterable[str]) -> str:
-    """The ncu command that would collect what ``columns`` of ``bundle`` lack; empty when nothing is missing or it cannot be had."""
+    """The ncu command that would collect what ``columns`` of ``bundle`` lack; empty when nothing is missing or it
+    cannot be had."""
     launches = bundle.launches
     lacking = [c for c in columns if c in launches.columns and (len(launches) == 0 or launches[c].isna().any())]
     ccs = [cc for cc in launches["cc"].dropna().unique()] if len(launches) else []

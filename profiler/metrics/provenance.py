@@ -40,10 +40,17 @@ def provenance(bundle: Any, launch: int, column: str) -> Provenance:
 
 
 def _collected(bundle: Any, launch: int, column: str) -> tuple[str, ...]:
-    raw = bundle.metrics
-    mine = raw[raw["launch"] == launch]
-    used = mine["used_for"].fillna("").str.split().map(lambda columns: column in columns).astype(bool)
-    return tuple(str(name) for name in mine.loc[used, "metric"])
+    mine = _rows(bundle.metrics, launch)
+    used = [column in str(columns).split() if pd.notna(columns) else False for columns in mine["used_for"]]
+    return tuple(str(name) for name in mine["metric"][used])
+
+
+def _rows(raw: pd.DataFrame, launch: int) -> pd.DataFrame:
+    """The raw metrics of one launch: a slice where the table is in order of launches, as readers write it."""
+    numbers = raw["launch"]
+    if numbers.is_monotonic_increasing:
+        return raw.iloc[numbers.searchsorted(launch, "left"):numbers.searchsorted(launch, "right")]
+    return raw[numbers == launch]
 
 
 def kind(column: str, names: tuple[str, ...]) -> str:

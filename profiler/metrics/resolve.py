@@ -1,11 +1,13 @@
-"""From the raw metrics of one launch to the columns of ``launches``: values in base units, the names used, and what had no number."""
+"""From the raw metrics of one launch to the columns of ``launches``: values in base units, the names used, and what
+had no number."""
 
 from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Mapping, NamedTuple
+from typing import Any, NamedTuple
 
 from profiler.metrics import rules, units
 from profiler.metrics.rules import Rule
@@ -15,10 +17,11 @@ Raw = Mapping[str, tuple[Any, str]]  # name -> (number, text or None; unit as it
 
 @dataclass(slots=True)
 class Resolved:
-    """values: column → value in base units, or None. used: column → raw names it came from. kinds: "measured" or "derived".
+    """values: column → value in base units, or None. used: column → raw names it came from. kinds: "measured" or
+    "derived".
 
-    no_number: columns whose counter was collected but holds no number (NaN). unknown_units: raw name → unit that could not be
-    turned into the base unit, so that the value was not used.
+    no_number: columns whose counter was collected but holds no number (NaN). unknown_units: raw name → unit that
+    could not be turned into the base unit, so that the value was not used.
     """
 
     values: dict[str, Any] = field(default_factory=dict)
@@ -56,7 +59,8 @@ class _Reader:
         self.raw, self.out = raw, out
 
     def number(self, name: str, unit: str = "") -> float | None:
-        """The value of ``name`` in base units; NaN when it has no number; None when it is absent or in another dimension."""
+        """The value of ``name`` in base units; NaN when it has no number; None when it is absent or in another
+        dimension."""
         entry = self.raw.get(name)
         if entry is None:
             return None
@@ -119,11 +123,12 @@ class _Reader:
 
 def _same(have: str, wanted: str) -> bool:
     """Units agree; a count may come with its denominator or without (register, register/thread, byte, byte/block)."""
-    return have == wanted or have.split("/")[0] == wanted.split("/")[0] and not ("/s" in have) ^ ("/s" in wanted)
+    return have == wanted or (have.split("/")[0] == wanted.split("/")[0] and not ("/s" in have) ^ ("/s" in wanted))
 
 
 def resolve(raw: Raw, cc: str | None = None) -> Resolved:
-    """The columns that ``raw`` can give on compute capability ``cc`` (None: not known). See ``rules`` for the choices."""
+    """The columns that ``raw`` can give on compute capability ``cc`` (None: not known). See ``rules`` for the
+    choices."""
     out, number = Resolved(), cc_number(cc)
     reader = _Reader(raw, out)
     for column, choices in rules.COLUMNS.items():
@@ -194,7 +199,8 @@ def _tensor(reader: _Reader, cc: float | None) -> None:
 
 
 def _dense_peak(reader: _Reader, counter: str, cc: float | None) -> None:
-    """Dense FLOP/s of the operand type: the _sparsity_off peak, or an unsuffixed one where that is dense or twice dense."""
+    """Dense FLOP/s of the operand type: the _sparsity_off peak, or an unsuffixed one where that is dense or twice
+    dense."""
     clock = "sm__cycles_elapsed.avg.per_second"
     hz = reader.number(clock, "hz")
     if hz is None:
@@ -217,7 +223,8 @@ def _dense_peak(reader: _Reader, counter: str, cc: float | None) -> None:
 def _tensor_from_opcodes(reader: _Reader, cc: float | None) -> dict[str, tuple[float, tuple[str, ...]]]:
     """Tensor operations from executed instructions, where no counter gives them: each says its shape and types.
 
-    A warp-level IMMA.16832.S8.S8 does 2·16·8·32 integer operations. Volta's HMMA.884 comes in steps of unlike size and is left.
+    A warp-level IMMA.16832.S8.S8 does 2·16·8·32 integer operations. Volta's HMMA.884 comes in steps of unlike size
+    and is left.
     """
     listed = [name for name in reader.raw if name.startswith(rules.OPCODES + "[")]
     if not listed or "tensor_flops" in reader.out.values:
@@ -251,10 +258,11 @@ SHAPES = {"16832": (16, 8, 32), "16816": (16, 8, 16), "1688": (16, 8, 8), "1684"
 
 
 def instruction_ops(opcode: str) -> tuple[int, str, bool] | None:
-    """(operations of one warp-level execution, operand type, integer) of a tensor instruction; None when its name does not say.
+    """(operations of one warp-level execution, operand type, integer) of a tensor instruction; None when its name
+    does not say.
 
-    A multiply-add counts 2. A sparse instruction (``.SP``) computes the full depth it names. HGMMA is issued by four warps,
-    each doing a quarter of the 64-row tile.
+    A multiply-add counts 2. A sparse instruction (``.SP``) computes the full depth it names. HGMMA is issued by four
+    warps, each doing a quarter of the 64-row tile.
     """
     head, *parts = opcode.split(".")
     integer = head.lstrip("U").startswith(("I", "B"))

@@ -1,4 +1,5 @@
-"""Which raw Nsight Compute metrics give each column of ``launches``, in order of preference. Names live here and nowhere else.
+"""Which raw Nsight Compute metrics give each column of ``launches``, in order of preference. Names live here and
+nowhere else.
 
 A rule lists the names that it needs, all of them, and how they make the value; the first rule whose names are all there
 wins, so two names of one thing are never added. A rule may hold for a range of compute capabilities only.
@@ -6,8 +7,8 @@ wins, so two names of one thing are never added. A rule may hold for a range of 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Callable, Mapping
 
 Formula = Callable[..., float]
 
@@ -83,7 +84,8 @@ COLUMNS: Mapping[str, tuple[Rule, ...]] = {
         made(lambda read, write: read + write, "dram__bytes_read.sum.per_second", "dram__bytes_write.sum.per_second")),
     "l2_bytes": (ask("lts__t_bytes.sum", "byte"), made(_times(SECTOR), "lts__t_sectors.sum")),
     "l2_to_xbar_bytes": (asked(_times(SECTOR), "lts__lts2xbar_cycles_active.sum"),),
-    # Up to Ampere the sectors that L2 counts for the SMs equal the bytes that cross; from Hopper requests are merged on the way.
+    # Up to Ampere the sectors that L2 counts for the SMs equal the bytes that cross; from Hopper requests are merged
+    # on the way.
     "l2_to_sm_bytes": (
         ask("l1tex__m_xbar2l1tex_read_bytes.sum", "byte"), made(_times(SECTOR), "l1tex__m_xbar2l1tex_read_sectors.sum"),
         made(_times(SECTOR), "lts__t_sectors_srcunit_tex_op_read.sum", until=9.0)),
@@ -122,7 +124,8 @@ COLUMNS: Mapping[str, tuple[Rule, ...]] = {
         asked(_product, "dram__bytes.sum.peak_sustained", "dram__cycles_elapsed.avg.per_second"),
         made(lambda rate, pct: rate / pct * 100 if pct else float("nan"),
              "dram__bytes_read.sum.per_second", "dram__bytes_read.sum.pct_of_peak_sustained_elapsed"),
-        # two transfers a clock on every HBM and GDDR up to GDDR6X; checked against peak_sustained on V100, A100 and H100
+        # two transfers a clock on every HBM and GDDR up to GDDR6X; checked against peak_sustained on V100, A100 and
+        # H100
         made(lambda bits, hz: bits / 8 * 2 * hz, "device__attribute_global_memory_bus_width",
              "dram__cycles_elapsed.avg.per_second", until=10.0)),
     "l2_peak_bytes_per_s": (
@@ -150,8 +153,10 @@ BARRIERS_SINCE = 9.0
 SASS_OPS = "smsp__sass_thread_inst_executed_op_{}_pred_on"
 CORE_FLOPS: Mapping[str, tuple[str, int]] = {"fp32_flops": ("f", 1), "fp16_flops": ("h", 2), "fp64_flops": ("d", 1)}
 
-# Tensor operations: the part of the name after sm__ops_path_tensor_, by operand type. The first entry of which any name is there
-# counts; the names of one entry are disjoint and added. The unsuffixed name holds _sparsity_off and _sparsity_on together.
+# Tensor operations: the part of the name after sm__ops_path_tensor_, by operand type. The first entry of which any
+# name is there
+# counts; the names of one entry are disjoint and added. The unsuffixed name holds _sparsity_off and _sparsity_on
+# together.
 TENSOR_PREFIX = "sm__ops_path_tensor_"
 
 

@@ -1,7 +1,9 @@
 """Units as Nsight Compute writes them, and the base unit and factor of each.
 
-Base units: byte, ns, hz, %, and counts (inst, cycle, sector, ...). Prefixes are decimal: a Mbyte is 10⁶ bytes. Nsight Compute
-spells one unit in several ways over the years (``usecond``, ``us``; ``cycle/nsecond``, ``Ghz``; ``byte/second``, ``byte/s``).
+Base units: byte, ns, hz, %, and counts (inst, cycle, sector, ...). Prefixes are decimal: a Mbyte is 10⁶ bytes. Nsight
+Compute
+spells one unit in several ways over the years (``usecond``, ``us``; ``cycle/nsecond``, ``Ghz``; ``byte/second``,
+``byte/s``).
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ WHOLE = COUNTS | {"byte"}  # a number of these in base units is whole, so it nev
 
 @functools.lru_cache(maxsize=4096)
 def base(unit: str) -> tuple[float, str] | None:
-    """(factor, base unit) of ``unit``: ``Mbyte`` is (1e6, "byte"), ``Ghz`` is (1e9, "hz"); None when the unit is not known.
+    """(factor, base unit) of ``unit``: ``Mbyte`` is (1e6, "byte"), ``Ghz`` is (1e9, "hz"); None when the unit is not
+    known.
 
     An empty unit, or one that says there is none, is (1.0, "").
     """

@@ -5,54 +5,35 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 
 from profiler import bundle as bundles
 from profiler.bundle import Bundle
 from profiler.errors import BadInput
-from profiler.parse import archive, child, sniff
+from profiler.parse import child, sniff
 from profiler.parse.child import Limits, Progress
 
 __all__ = ["Limits", "load", "load_bytes", "load_many"]
 
 
-def load(path: Path | str, name: str | None = None, *, limits: Limits | None = None, progress: Progress | None = None) -> Bundle:
+def load(path: Path | str, name: str | None = None, *, limits: Limits | None = None,
+         progress: Progress | None = None) -> Bundle:
     """The bundle in ``path``: a bundle's folder, the same zipped, a report, or a CSV or text export of one.
 
     name: how to call it (default: the file's name). progress(done, total): launches read so far, for large reports.
     Raises UnsupportedFile, DamagedFile, NoLaunches, NewerSchema or CountersNotPermitted; nothing is written outside temp.
     """
-    path = Path(path)
-    name = name or path.name
-    if path.is_dir():
-        return bundles.read(path).renamed(name)
-    if not path.is_file():
-        raise BadInput(f"{path.name}: no such file.", remedy="Give the path of a report, an export or a bundle.")
-    with open(path, "rb") as stream:
-        head = stream.read(4096)
-    form = sniff.form(head, path.stat().st_size, name)
-    folder = Path(tempfile.mkdtemp(prefix="flashscope-"))
-    try:
-        if form == sniff.ARCHIVE:
-            return _archive(path, name, folder, limits or Limits(), progress)
-        return _read(path, name, folder, limits or Limits(), progress)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    found = _load(Path(path), name, limits, progress)
+    if len(found) > 1:
+        raise BadInput(f"{clean(name or Path(path).name)} holds {len(found)} reports: "
+                       f"{', '.join(one.name for one in found[:6])}.",
+                       remedy="Open them together (load_many, or several files on the command line), or unpack it.")
+    return found[0]
 
 
 def load_many(paths: Iterable[Path | str], *, limits: Limits | None = None) -> list[Bundle]:
-    """One bundle for each path, in order; names that come twice are numbered apart."""
-    loaded: list[Bundle] = []
-    for path in paths:
-        one = load(path, limits=limits)
-        taken = {other.name for other in loaded}
-        number = 2
-        name = one.name
-        while name in taken:
-            name, number = f"{one.name} ({number})", number + 1
-        loaded.append(one if name == one.name else one.renamed(name))
-    return loaded
+    """The bundles of all paths, in order, all members of a zip of reports; names that come twice are numbered apart."""
+    return _apart([one for path in paths for one in _load(Path(path), None, limits, None)])
 
 
 def load_bytes(name: str, data: bytes, *, limits: Limits | None = None, progress: Progress | None = None) -> Bundle:
@@ -66,21 +47,37 @@ def load_bytes(name: str, data: bytes, *, limits: Limits | None = None, progress
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _read(path: Path, name: str, folder: Path, limits: Limits, progress: Progress | None) -> Bundle:
-    return replace(bundles.read(child.run(path.resolve(), name, folder, limits, progress)), name=name)
+def clean(name: str) -> str:
+    """A name for display: no folders, no control characters, at most 160 characters."""
+    kept = "".join(char for char in name.replace("\\", "/").rsplit("/", 1)[-1] if char.isprintable())
+    return kept[-160:] or "unnamed"
 
 
-def _archive(path: Path, name: str, folder: Path, limits: Limits, progress: Progress | None) -> Bundle:
-    """A zipped bundle, or a zip with one report or export in it."""
-    inside = folder / "unpacked"
-    inside.mkdir()
-    found = archive.unpack(path, inside, name)
-    if found == [inside]:
-        return bundles.read(inside).renamed(name.removesuffix(".zip"))
-    if len(found) > 1:
-        raise BadInput(f"{name} holds {len(found)} reports: {', '.join(p.name for p in found[:6])}.",
-                       remedy="Unpack it and open the reports one by one, or all together.")
-    inner = found[0]
-    with open(inner, "rb") as stream:
-        sniff.form(stream.read(4096), inner.stat().st_size, inner.name)
-    return _read(inner, name, folder, limits, progress).renamed(name)
+def _load(path: Path, name: str | None, limits: Limits | None, progress: Progress | None) -> list[Bundle]:
+    name = clean(name or path.name)
+    if path.is_dir():
+        return [bundles.read(path).renamed(name)]
+    if not path.is_file():
+        raise BadInput(f"{name}: no such file.", remedy="Give the path of a report, an export or a bundle.")
+    with open(path, "rb") as stream:
+        sniff.form(stream.read(4096), path.stat().st_size, name)  # refuse what is plainly something else without a process
+    folder = Path(tempfile.mkdtemp(prefix="flashscope-"))
+    try:
+        found = [bundles.read(one) for one in child.run(path.resolve(), name, folder, limits or Limits(), progress)]
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    if len(found) == 1:
+        return [found[0].renamed(name.removesuffix(".zip"))]
+    return [one.renamed(f"{name.removesuffix('.zip')}: {one.profile['file']['name']}") for one in found]
+
+
+def _apart(loaded: list[Bundle]) -> list[Bundle]:
+    taken: set[str] = set()
+    apart = []
+    for one in loaded:
+        name, number = one.name, 2
+        while name in taken:
+            name, number = f"{one.name} ({number})", number + 1
+        taken.add(name)
+        apart.append(one if name == one.name else one.renamed(name))
+    return apart

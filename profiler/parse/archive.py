@@ -21,7 +21,8 @@ SUFFIXES = (".ncu-rep", ".ncu-repz", ".nsight-cuprof-report", ".csv", ".txt", ".
 def unpack(path: Path, folder: Path, name: str) -> list[Path]:
     """Unpack the zip ``path`` into ``folder``: [the bundle's folder], or the reports and exports in it.
 
-    Raises UnsupportedFile for a member that points outside, a link, an encrypted or oversized one, or nothing of ours in it.
+    Raises UnsupportedFile for a member that points outside, a link, an encrypted or oversized one, or nothing of ours
+    in it.
     """
     try:
         with zipfile.ZipFile(path) as archive:

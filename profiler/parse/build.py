@@ -1,14 +1,16 @@
-"""Raw launches → a Bundle: columns resolved, raw metrics kept beside them with what they were used for, notes on what is partial."""
+"""Raw launches → a Bundle: columns resolved, raw metrics kept beside them with what they were used for, notes on what
+is partial."""
 
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from typing import Any
 
 import pandas as pd
 
-from profiler import __version__, metrics, table
+from profiler import metrics, table
 from profiler.bundle import Bundle
 from profiler.metrics import rules
 from profiler.parse.numbers import Format
@@ -31,13 +33,14 @@ def bundle(raw: RawFile, name: str, file: dict[str, Any]) -> Bundle:
     notes = [*raw.notes, *_notes(resolved)]
     profile = {
         "schema_version": 1, "kind": "report", "counters": bool(rows), "gpu": _gpu(raw, numbers, launches), **raw.session,
-        "file": {**file, "form": raw.form}, "reader": f"FlashScope {__version__}", "notes": notes,
+        "file": {**file, "form": raw.form}, "notes": notes,
     }
     return Bundle(name, profile, launches, _metrics(raw, resolved), notes=tuple(notes))
 
 
 def _values(launch: RawLaunch, numbers: Format) -> dict[str, Any]:
-    """Raw values by name, numbers where they are wanted; a name that comes again with another unit goes to ``name\\0``."""
+    """Raw values by name, numbers where they are wanted; a name that comes again with another unit goes to
+    ``name\\0``."""
     values: dict[str, Any] = {}
     for name, unit, value in launch.metrics:
         if name not in WANTED and not name.startswith(rules.OPCODES + "["):
@@ -54,12 +57,16 @@ def _values(launch: RawLaunch, numbers: Format) -> dict[str, Any]:
 
 def _cc(values: dict[str, Any]) -> str | None:
     major, minor = (values.get(name, (None, ""))[0] for name in (rules.CC_MAJOR, rules.CC_MINOR))
-    return f"{int(major)}.{int(minor)}" if isinstance(major, (int, float)) and isinstance(minor, (int, float)) else None
+    return f"{int(major)}.{int(minor)}" if _finite(major) and _finite(minor) else None
+
+
+def _finite(value: Any) -> bool:
+    return isinstance(value, (int, float)) and math.isfinite(value)
 
 
 def _dims(values: dict[str, Any], names: tuple[str, ...]) -> str | None:
     found = [values.get(name, (None, ""))[0] for name in names]
-    return ",".join(str(int(v)) for v in found) if all(isinstance(v, (int, float)) for v in found) else None
+    return ",".join(str(int(v)) for v in found) if all(map(_finite, found)) else None
 
 
 def _row(launch: RawLaunch, index: int, source: str, cc: str | None, values: dict[str, Any], found: metrics.Resolved) -> dict[str, Any]:
@@ -82,8 +89,10 @@ def _gpu(raw: RawFile, numbers: Format, launches: pd.DataFrame) -> dict[str, Any
         value = first.get(name)
         if isinstance(value, str) and key != "name":
             value = numbers.number(value)
-        if value is not None:
-            gpu[key] = value if key == "name" else int(value * factor)
+        if key == "name" and isinstance(value, str) and value:
+            gpu[key] = value
+        elif key != "name" and _finite(value):
+            gpu[key] = int(value * factor)
     for key, column in (("name", "device"), ("cc", "cc")):
         value = launches[column].iloc[0]
         if pd.notna(value):

@@ -34,10 +34,13 @@ class Limits:
 
 
 def run(source: Path, name: str, folder: Path, limits: Limits, progress: Progress | None = None) -> Path:
-    """Read ``source`` in a process of its own: the folder of the bundle it wrote under ``folder``. Raises the error it met."""
+    """Read ``source`` in a process of its own: the folder of the bundle it wrote under ``folder``. Raises the error
+    it met."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))}
+    job = {"source": str(source), "name": name, "memory_bytes": limits.memory_bytes}
+    (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
     process = subprocess.Popen(
-        [sys.executable, "-m", "profiler.parse.worker", str(source), name, str(folder), str(limits.memory_bytes)],
+        [sys.executable, "-m", "profiler.parse.worker", str(folder)],
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=folder, env=environment)
     try:
         _watch(process, source.stat().st_size, name, limits, progress)
@@ -50,11 +53,11 @@ def run(source: Path, name: str, folder: Path, limits: Limits, progress: Progres
     error = folder / "error.json"
     if error.is_file():
         raise _error(json.loads(error.read_text(encoding="utf-8")))
-    if process.returncode != 0 or not (folder / "bundle").is_dir():
+    if process.returncode != 0 or not (folder / "result").is_dir():
         raise errors.DamagedFile(
             f"{name} is damaged: the process that read it ended with {_ending(process.returncode)}.",
             remedy="Copy the file again from where it was written, or collect it again with ncu.")
-    return folder / "bundle"
+    return sorted((folder / "result").iterdir())
 
 
 def _watch(process: subprocess.Popen, size: int, name: str, limits: Limits, progress: Progress | None) -> None:
@@ -64,6 +67,7 @@ def _watch(process: subprocess.Popen, size: int, name: str, limits: Limits, prog
         assert process.stdout is not None
         for line in iter(lambda: process.stdout.readline(4096), b""):
             lines.put(line)
+        process.wait()
         lines.put(None)
 
     threading.Thread(target=pump, daemon=True).start()
@@ -74,9 +78,9 @@ def _watch(process: subprocess.Popen, size: int, name: str, limits: Limits, prog
             line = lines.get(timeout=0.2)
         except queue.Empty:
             line = b""
-        if line is None:
-            process.wait(timeout=max(1.0, total))
+        if line is None and process.poll() is not None:
             return
+        line = line or b""
         words = line.split()
         if len(words) == 3 and words[0] == b"progress" and words[1].isdigit() and words[2].isdigit():
             last = time.monotonic()

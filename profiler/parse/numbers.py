@@ -1,10 +1,12 @@
 """Numbers as exports print them: thousands separators, decimal points or commas, and things that are no number.
 
-Whether a comma groups or divides cannot be told from one cell ("1,234"), so the whole file is asked first: ``Format.of``.
+Whether a comma groups or divides cannot be told from one cell ("1,234"), so the whole file is asked first:
+``Format.of``.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -30,9 +32,12 @@ class Format:
     def of(cls, cells: Iterable[tuple[str, str]], delimiter: str = ",") -> Format:
         """The format of a file from its (value, unit) cells.
 
-        Sure signs first (two groups, a leading zero, other than three digits after the mark), then what a unit says of an unsure
-        one: whole things such as bytes carry no decimals, a percentage is below 1,000. With no sign at all the comma groups, as
-        Nsight Compute prints it, unless the file is delimited by semicolons, as spreadsheets do where the comma is decimal.
+        Sure signs first (two groups, a leading zero, other than three digits after the mark), then what a unit says
+        of an unsure
+        one: whole things such as bytes carry no decimals, a percentage is below 1,000. With no sign at all the comma
+        groups, as
+        Nsight Compute prints it, unless the file is delimited by semicolons, as spreadsheets do where the comma is
+        decimal.
         """
         point = comma = 0
         unsure: list[tuple[str, str]] = []
@@ -69,7 +74,8 @@ class Format:
         return cls()
 
     def number(self, text: str) -> int | float | None:
-        """The number in ``text``: whole ones as int, so that a counter keeps all its digits; None where it holds none."""
+        """The number in ``text``: whole ones as int, so that a counter keeps all its digits; None where it holds
+        none."""
         value = text.strip()
         if value.startswith("(!)"):
             value = value[3:].strip()
@@ -87,13 +93,10 @@ class Format:
             value = value.replace(".", "").replace(",", ".")
         if not _PLAIN.fullmatch(value) or len(value) > 400:
             return None
-        try:
+        if value.lstrip("+-").isdigit() and len(value) <= 20:
             return int(value)
-        except ValueError:
-            return float(value)
-
-    def is_number(self, text: str) -> bool:
-        return self.number(text) is not None
+        number = float(value)
+        return number if math.isfinite(number) else None
 
 
 def looks_numeric(text: str) -> bool:

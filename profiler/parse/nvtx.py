@@ -7,11 +7,12 @@ import re
 # domain:range:payload type:payload:colour type:colour:message type:message, where the message repeats the range
 _REPEATED = re.compile(r"([^:]*):(.*):\w+:[^:]*:\w+:[^:]*:\w+:\2", re.DOTALL)
 _FIELDS = re.compile(r"([^:]*):(.*):\w+:[^:]*:\w+:[^:]*:\w+:.*", re.DOTALL)
-LONGEST = 20_000  # characters: a longer cell is not ranges
+LONGEST = 4_000  # characters: a longer cell is not ranges
 
 
 def from_cell(cell: str) -> list[tuple[str, tuple[str, ...]]]:
-    """Ranges of one CSV cell, such as ``77  "attn:naive:none:none:RGB:0xff:REGISTERED:naive"``, by domain, outermost first."""
+    """Ranges of one CSV cell, such as ``77  "attn:naive:none:none:RGB:0xff:REGISTERED:naive"``, by domain, outermost
+    first."""
     by_domain: dict[str, tuple[str, ...]] = {}
     if len(cell) > LONGEST:
         return []

@@ -8,8 +8,8 @@ from typing import Any
 
 @dataclass(slots=True)
 class RawLaunch:
-    """One kernel launch. metrics: (name, unit, value): value is a number, or the text as it came; ranges: (domain, names from
-    outermost to innermost) of each NVTX domain; grid, block: "x,y,z"."""
+    """One kernel launch. metrics: (name, unit, value): value is a number, or the text as it came; ranges: (domain,
+    names from outermost to innermost) of each NVTX domain; grid, block: "x,y,z"."""
 
     kernel: str | None = None
     device: str | None = None
@@ -22,7 +22,8 @@ class RawLaunch:
 
 @dataclass(slots=True)
 class RawFile:
-    """All launches of one file. form: which of the forms it was; decimal: its decimal mark; notes: what reading had to say.
+    """All launches of one file. form: which of the forms it was; decimal: its decimal mark; notes: what reading had
+    to say.
 
     session: what a report says of the run (ncu version, driver, ...), in the keys of profile.json.
     """

@@ -1,4 +1,5 @@
-"""Binary reports, through NVIDIA's own reader. Runs in the worker process only: on damaged files that reader may end the process."""
+"""Binary reports, through NVIDIA's own reader. Runs in the worker process only: on damaged files that reader may end
+the process."""
 
 from __future__ import annotations
 
@@ -10,18 +11,19 @@ from typing import Any
 from profiler import metrics
 from profiler.errors import DamagedFile, NoLaunches
 from profiler.metrics import rules
+from profiler.parse import blocks
 from profiler.parse.raw import RawFile, RawLaunch
 
 ALL_VALUES = 400_000  # up to here every metric is read (about 9 µs a value); above, those that the columns and pages use
 THREAD_OPCODES = "sass__thread_inst_executed_true_per_opcode"
-COLLECT_AGAIN = "Copy the file again from where it was written, or collect it again with ncu."
 OWN_REMEDY = "Copy the file again; a report must be whole, and one written by a newer ncu may need a newer ncu-report package."
 
 
-def read(path: Path, progress: Callable[[int, int], None] = lambda done, total: None) -> RawFile:
-    """The launches of a report. ``progress(done, total)`` is called now and then with numbers of launches."""
+def read(path: Path, name: str, progress: Callable[[int, int], None] = lambda done, total: None) -> RawFile:
+    """The launches of a report called ``name``. ``progress(done, total)`` is called now and then with numbers of launches."""
     import ncu_report
 
+    frame = blocks.read(path, name)
     context = ncu_report.load_report(str(path))
     ranges = context.num_ranges() if context is not None else 0
     if not ranges:
@@ -30,7 +32,9 @@ def read(path: Path, progress: Callable[[int, int], None] = lambda done, total: 
     actions = [(r, i) for r in map(context.range_by_idx, range(ranges)) for i in range(r.num_actions())]
     if not actions:
         raise NoLaunches("The report holds no profiled kernel launch.", remedy="Check the filters of the ncu command that wrote it.")
-    out = RawFile("Nsight Compute report")
+    out = RawFile("Nsight Compute report", session=dict(frame.session))
+    if frame.results > len(actions):
+        out.notes.append(f"The file promises {frame.results} launches, NVIDIA's reader gives {len(actions)}: it is damaged.")
     wanted: frozenset[str] | None = None
     kinds = set()
     last = time.monotonic()
@@ -70,7 +74,8 @@ def _launch(ncu_report: Any, action: Any, names: list[str], opcodes: bool) -> Ra
 
 
 def _instances(ncu_report: Any, action: Any) -> list[tuple[str, str, Any]]:
-    """Executed tensor instructions by opcode, and the special-function ones: what operations are counted from when no counter was."""
+    """Executed tensor instructions by opcode, and the special-function ones: what operations are counted from when no
+    counter was."""
     found: list[tuple[str, str, Any]] = []
     for name, keep in ((rules.OPCODES, lambda op: "MMA" in op.split(".")[0]), (THREAD_OPCODES, lambda op: op == "MUFU")):
         metric = action.metric_by_name(name)

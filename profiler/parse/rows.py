@@ -1,4 +1,5 @@
-"""Rows of CSV tables → raw launches: the long form (one row a metric), its summaries, and the wide form (one row a launch)."""
+"""Rows of CSV tables → raw launches: the long form (one row a metric), its summaries, and the wide form (one row a
+launch)."""
 
 from __future__ import annotations
 
@@ -52,8 +53,9 @@ def collect(tables: list[Table], numbers: Format, out: RawFile) -> None:
             short += _wide(table, index, numbers, known, out)
         else:
             short += _long(table, index, known, out)
+    short += sum(table.cut for table in tables)
     if short:
-        out.notes.append(f"{short} lines end before their value and were left out: the export is cut short.")
+        out.notes.append(f"{short} lines are cut short; what they lack was left out.")
 
 
 class _Row:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from profiler.errors import UnsupportedFile
+from profiler.parse import compressed
 
-REPORT, ARCHIVE, TEXT = "report", "archive", "text"
+REPORT, ARCHIVE, COMPRESSED, TEXT = "report", "archive", "compressed", "text"
 NCU = "ncu --set full --nvtx -o report YOUR_PROGRAM"
 NSYS_REMEDY = ("A timeline has no counters. Profile the kernels of interest with Nsight Compute: "
                f"`{NCU}` and open report.ncu-rep.")
 
 _REFUSED: tuple[tuple[bytes, str, str], ...] = (
     (b"SQLite format 3\x00", "an SQLite database (as `nsys export` writes)", NSYS_REMEDY),
-    (b"\x1f\x8b", "a gzip archive", "Unpack it first (gunzip), then open what is inside."),
     (b"\xfd7zXZ\x00", "an xz archive", "Unpack it first (unxz), then open what is inside."),
     (b"7z\xbc\xaf\x27\x1c", "a 7z archive", "Unpack it first, then open what is inside."),
     (b"Rar!", "a RAR archive", "Unpack it first, then open what is inside."),
-    (b"\x28\xb5\x2f\xfd", "a zstd archive", "Unpack it first (unzstd), then open what is inside."),
     (b"PAR1", "a parquet table", "Open the bundle it belongs to: the folder, or the folder zipped."),
     (b"\x7fELF", "a program or cubin (ELF)", f"Profile it: `{NCU}`."),
     (b"MZ", "a Windows program", f"Profile it: `{NCU}`."),
@@ -34,7 +33,8 @@ GENERAL = "FlashScope opens Nsight Compute reports (.ncu-rep, .ncu-repz), their 
 
 
 def form(head: bytes, size: int, name: str) -> str:
-    """REPORT, ARCHIVE or TEXT of a file with the first bytes ``head``; raises UnsupportedFile naming what else it is."""
+    """REPORT, ARCHIVE, COMPRESSED or TEXT of a file with the first bytes ``head``; raises UnsupportedFile naming what else it
+    is."""
     if size == 0:
         raise UnsupportedFile(f"{name} is empty.", remedy="Copy the file again from where it was written.")
     suffix = next((s for s in _SUFFIXES if name.lower().endswith(s)), "")
@@ -44,6 +44,8 @@ def form(head: bytes, size: int, name: str) -> str:
         return REPORT
     if head.startswith((b"PK\x03\x04", b"PK\x05\x06")):
         return ARCHIVE
+    if compressed.is_compressed(head):
+        return COMPRESSED
     for magic, what, remedy in _REFUSED:
         if head.startswith(magic):
             _refuse(name, *_SUFFIXES.get(suffix, (what, remedy)))
@@ -72,5 +74,5 @@ def _refuse(name: str, what: str, remedy: str) -> None:
 def _is_text(head: bytes) -> bool:
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
         return True
-    control = sum(1 for byte in head if byte < 9 or 13 < byte < 32 and byte != 27)
+    control = sum(1 for byte in head if byte < 9 or (13 < byte < 32 and byte != 27))
     return control <= len(head) // 200

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from profiler.errors import CountersNotPermitted, NoLaunches, UnsupportedFile
 from profiler.parse import page, rows
-from profiler.parse.numbers import Format
+from profiler.parse.numbers import Format, looks_numeric
 from profiler.parse.raw import RawFile
 
 PERMISSION = "ERR_NVGPUCTRPERM"
@@ -18,6 +18,7 @@ PERMISSION_REMEDY = (
     "Windows: NVIDIA Control Panel, Manage GPU Performance Counters), or run ncu as administrator. On a rented GPU ask the provider.")
 HOW = ("Give it a report (.ncu-rep), or an export: `ncu --import report.ncu-rep --csv --page raw > export.csv`.")
 DELIMITERS = (",", ";", "\t")
+LONGEST_JOINED = 1 << 20  # characters of a row that goes on over line breaks
 csv.field_size_limit(1 << 24)
 
 
@@ -34,12 +35,16 @@ def decode(data: bytes) -> tuple[str, list[str]]:
 
 @dataclass(slots=True)
 class Table:
-    """A CSV table as found: header cells, then its rows of cells; kind: "long", "summary" or "wide"."""
+    """A CSV table as found: header cells, then its rows of cells; kind: "long", "summary" or "wide".
+
+    cut: lines that begin as rows of the table and end early.
+    """
 
     kind: str
     header: list[str]
     delimiter: str
     rows: list[list[str]] = field(default_factory=list)
+    cut: int = 0
 
 
 def read(data: bytes) -> RawFile:
@@ -78,14 +83,16 @@ def _refuse(text: str, lines: list[str]) -> None:
     if "No kernels were profiled" in text:
         raise NoLaunches("The file holds no measurements: ncu profiled no kernel.",
                          remedy="Check the filters of the ncu command (--kernel-name, --nvtx-include, --launch-skip).", detail=first)
-    if any(_kind(_cells(line, d)) for line in lines for d in DELIMITERS if d in line) or "==PROF==" in text:
+    if any(map(_delimited, lines)) or "==PROF==" in text:
         raise NoLaunches("The file holds no kernel launch, only what surrounds a table.", remedy=HOW, detail=first)
-    raise UnsupportedFile("No Nsight Compute table found in this file. It begins:\n" + first, remedy=HOW, detail=first)
+    shown = " / ".join(line.strip()[:60] for line in lines if line.strip())[:160]
+    raise UnsupportedFile(f"No Nsight Compute table found in this file, which begins: {shown}", remedy=HOW, detail=first)
 
 
 def _cells(line: str, delimiter: str) -> list[str]:
+    """Cells of one line; none when it is not well-formed, as where a quoted cell is cut off."""
     try:
-        return next(csv.reader([line], delimiter=delimiter), [])
+        return next(csv.reader(line.split("\n"), delimiter=delimiter, strict=True), [])
     except csv.Error:
         return []
 
@@ -117,7 +124,8 @@ def _delimited(line: str) -> tuple[str, str, list[str]] | None:
 
 
 def find_tables(lines: list[str]) -> Iterator[Table]:
-    """Every CSV table of the file, in order. A line that cannot belong to a table (program output, ==PROF==) is passed over."""
+    """Every CSV table of the file, in order. A line that cannot belong to a table (program output, ==PROF==) is
+    passed over."""
     table: Table | None = None
     for record in _records(lines):
         header = _delimited(record) if not record.startswith("==") else None
@@ -132,6 +140,8 @@ def find_tables(lines: list[str]) -> Iterator[Table]:
         cells = _cells(record, table.delimiter)
         if _belongs(cells, table):
             table.rows.append(cells)
+        elif _begins(record, table):
+            table.cut += 1
     if table is not None:
         yield table
 
@@ -145,7 +155,15 @@ def _belongs(cells: list[str], table: Table) -> bool:
     if "ID" in table.header:
         key = cells[table.header.index("ID")].strip() if len(cells) > table.header.index("ID") else "x"
         return (key.isdigit() or key == "") and len(cells) > len(table.header) // 2
-    return len(cells) == len(table.header)
+    return len(cells) == len(table.header) and (not table.rows or any(looks_numeric(cell) for cell in cells))
+
+
+def _begins(record: str, table: Table) -> bool:
+    """Whether a line that is no row begins as one: with a quoted launch number, or with numbers only."""
+    first, *rest = record.split(table.delimiter)
+    if "ID" in table.header:
+        return record.startswith('"') and first.strip('" ').isdigit()
+    return table.kind == "wide" and bool(rest) and all(looks_numeric(cell) for cell in (first, *rest))
 
 
 def _records(lines: list[str]) -> Iterator[str]:
@@ -159,6 +177,8 @@ def _records(lines: list[str]) -> Iterator[str]:
                 if index + extra >= len(lines) or lines[index + extra].startswith("=="):
                     break
                 joined += "\n" + lines[index + extra]
+                if len(joined) > LONGEST_JOINED:
+                    break
                 if joined.count('"') % 2 == 0:
                     line, index = joined, index + extra
                     break

@@ -1,7 +1,7 @@
-"""The process that reads one file: ``python -m profiler.parse.worker INPUT NAME OUT LIMIT_BYTES``.
+"""The process that reads one file: ``python -m profiler.parse.worker OUT``, where OUT/job.json says which.
 
-Writes a bundle to OUT/bundle, or OUT/error.json; prints ``progress DONE TOTAL`` lines. Whatever NVIDIA's library or a hostile
-file does, it is done to this process and not to the app.
+Writes bundles to OUT/result, or OUT/error.json; prints ``progress DONE TOTAL`` lines. Whatever NVIDIA's library or a
+hostile file does, it is done to this process and not to the app.
 """
 
 from __future__ import annotations
@@ -9,8 +9,10 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 from profiler import errors
 
@@ -45,26 +47,69 @@ def _limit_memory(limit: int) -> None:
 
 
 def _work(source: Path, name: str, out: Path) -> None:
+    """Read ``source`` into OUT/result: one folder for each bundle, named 000, 001, ... in order."""
+    from profiler import bundle
+    from profiler.parse import archive, compressed, sniff
+
+    result = out / "result"
+    result.mkdir()
+    form, inner = _form(source, name), name
+    if form == sniff.COMPRESSED:
+        source, inner = compressed.unpack(source, out / "unpacked", name), f"the content of {name}"
+        form = _form(source, inner)
+    if form == sniff.COMPRESSED:
+        raise errors.UnsupportedFile(f"{name} is packed twice.", remedy="Unpack it first, then open what is inside.")
+    if form != sniff.ARCHIVE:
+        _read(source, inner, form, {"name": name, **_digest(source)}, result / "000", out)
+        return
+    (out / "members").mkdir()
+    members = archive.unpack(source, out / "members", name)
+    if members == [out / "members"]:
+        bundle.read(members[0])  # what can be read here can be read by the app
+        members[0].rename(result / "000")
+        return
+    for number, member in enumerate(members):
+        form = _form(member, member.name)
+        if form in (sniff.ARCHIVE, sniff.COMPRESSED) and not member.name.endswith(".ncu-repz"):
+            raise errors.UnsupportedFile(f"{name} holds another archive, {member.name}.", remedy="Unpack it first.")
+        if form == sniff.COMPRESSED:
+            member = compressed.unpack(member, member.with_suffix(".unpacked"), member.name)
+            form = _form(member, member.name)
+        _read(member, member.name, form, {"name": member.name, **_digest(member)}, result / f"{number:03d}", out)
+
+
+def _read(source: Path, name: str, form: str, file: dict[str, Any], target: Path, out: Path) -> None:
+    """One report or export → the bundle ``target``."""
     from profiler import bundle
     from profiler.parse import build, report, sniff, text
 
-    data_hash, size = _digest(source)
-    with open(source, "rb") as stream:
-        head = stream.read(4096)
-    form = sniff.form(head, size, name)
     if form == sniff.REPORT:
-        raw = report.read(source, lambda done, total: print("progress", done, total, flush=True))
-    else:
+        if source.suffix == ".ncu-repz":  # by this ending NVIDIA's reader expects a compressed one
+            source = Path(shutil.copyfile(source, out / f"{target.name}.ncu-rep"))
+        raw = report.read(source, name, lambda done, total: print("progress", done, total, flush=True))
+    elif form == sniff.TEXT:
         raw = text.read(source.read_bytes())
-    bundle.write(build.bundle(raw, name, {"name": name, "sha256": data_hash, "bytes": size}), out / "bundle")
+    else:
+        raise errors.UnsupportedFile(f"{name} holds another archive.", remedy="Unpack it first, then open what is inside.")
+    bundle.write(build.bundle(raw, str(file["name"]), file), target)
 
 
-def _digest(source: Path) -> tuple[str, int]:
+def _form(source: Path, name: str) -> str:
+    from profiler.parse import sniff
+
     with open(source, "rb") as stream:
-        digest = hashlib.file_digest(stream, "sha256").hexdigest() if hasattr(hashlib, "file_digest") else \
-            hashlib.sha256(stream.read()).hexdigest()
-    return digest, source.stat().st_size
+        return sniff.form(stream.read(4096), source.stat().st_size, name)
+
+
+def _digest(source: Path) -> dict[str, Any]:
+    digest = hashlib.sha256()
+    with open(source, "rb") as stream:
+        while chunk := stream.read(1 << 20):
+            digest.update(chunk)
+    return {"sha256": digest.hexdigest(), "bytes": source.stat().st_size}
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3]), int(sys.argv[4])))
+    folder = Path(sys.argv[1])
+    job = json.loads((folder / "job.json").read_text(encoding="utf-8"))
+    sys.exit(main(Path(job["source"]), job["name"], folder, job["memory_bytes"]))
