@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -67,7 +68,7 @@ def new(title: str, subtitle: str, foot: str, theme: str, size: str, *, left: fl
     figure.update_layout(
         template=template(theme, size), height=height, width=s.width if size == "talk" else None,
         margin={"l": s.edge + left, "r": right, "t": top, "b": bottom, "pad": 0},
-        meta={DATA: {"title": title, "theme": theme, "size": size}},
+        meta={DATA: {"title": plain(title), "theme": theme, "size": size}},
     )
     # Plotly's own title cannot hold several lines and a subtitle at a known distance, so all three are annotations
     up = {"title": top - s.edge, "subtitle": top - s.edge - tall["title"] - 0.5 * s.body, "foot": s.edge - bottom}
@@ -91,6 +92,11 @@ def to_frame(figure: go.Figure) -> pd.DataFrame:
     """Exactly what ``figure`` draws as a tidy table: the content of its CSV download."""
     held = (figure.layout.meta or {}).get(DATA, {})
     return pd.DataFrame(held.get("data", []), columns=held.get("columns", []))
+
+
+def plain(text: str) -> str:
+    """``text`` without tags: N<sup>2</sup> reads N^2."""
+    return re.sub(r"<[^>]+>", "", re.sub(r"<sup>(.*?)</sup>", r"^\1", text.replace("<br>", " ")))
 
 
 def title(figure: go.Figure) -> str:

@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import pairwise, product
 
 # Advance widths of Inter in thousandths of an em, by group of characters; others count as a wide letter.
 _WIDTHS = {
@@ -21,12 +21,13 @@ _WIDTHS = {
 _WIDTH = {character: width for width, characters in _WIDTHS.items() for character in characters}
 SLACK = 1.03  # the system's sans may be wider than Inter
 LINE_HEIGHT = 1.3  # Plotly's distance of baselines
-FAR = 26  # pixels from which on a leader line joins label and point
+FAR = 1.8  # text sizes from which on a leader line joins label and point
 Segment = tuple[float, float, float, float]
 
 
 def text_width(text: str, size: float) -> float:
     """Pixels that the widest line of ``text`` needs at ``size`` px; tags do not count."""
+    text = re.sub(r"<(su[bp])>(.*?)</\1>", lambda m: m[2][: -(-len(m[2]) * 7 // 10)], text)  # set at 70%
     lines = re.sub(r"</?(b|i|sub|sup|span|a)\b[^>]*>", "", text).split("<br>")
     plain = (line.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&") for line in lines)
     return max(sum(_WIDTH.get(c, 760 if c < "\u2e80" else 1000) for c in line) for line in plain) * size / 1000 * SLACK
@@ -129,11 +130,7 @@ class Placement:
     xanchor: str
     yanchor: str
     boxes: tuple[Box, ...]
-
-    @property
-    def far(self) -> bool:
-        """Whether the label is so far from its point that a leader line must join them."""
-        return math.hypot(self.dx, self.dy) > FAR
+    far: bool  # so far from its point that a leader line must join them
 
 
 def _cross(a: Segment, b: Segment) -> bool:
@@ -187,35 +184,36 @@ class Placer:
         for box, taken in zip(boxes, self._taken):
             taken.append(box)
 
-    def put(self, text: str, x: float, y: float, size: float, *, distance: float = 8, reach: float = 90,
+    def put(self, text: str, x: float, y: float, size: float, *, distance: float = 8, reach: float | None = None,
             sides: Sequence[tuple[int, int]] = _SIDES, outside: float = 0) -> Placement | None:
         """The nearest free position for ``text`` at data (x, y), sides in order of preference; None where none is free.
 
-        distance, reach: pixels between point and text, at first and at most. outside: pixels by which the label may
-        leave the plot area to the right (labels at line ends).
+        distance, reach: pixels between point and text, at first and at most (six lines unless given). outside: pixels
+        by which the label may leave the plot area to the right (labels at line ends).
         """
-        width, height = text_width(text, size), text_height(text, size)
         step = max(6.0, size / 2)
-        rings = [distance + step * i for i in range(int((reach - distance) / step) + 1)]
-        for ring in rings:
-            for sx, sy in sides:
-                diagonal = 0.75 if sx and sy else 1.0
-                dx, dy = sx * ring * diagonal, sy * ring * diagonal
-                spot = self._spot(text, x, y, dx, dy, (sx, sy), width, height, outside)
-                if spot:
-                    self._take(spot)
-                    self.placed.append(spot)
-                    return spot
+        rings = [distance + step * i for i in range(int(((reach or 6 * size) - distance) / step) + 1)]
+        # a leader line may cross a line of the figure only where there is no other way
+        for crossing, ring, side in product((False, True), rings, sides):
+            diagonal = 0.75 if all(side) else 1.0
+            spot = self._spot(text, x, y, side[0] * ring * diagonal, side[1] * ring * diagonal, side, size, outside, crossing)
+            if spot:
+                self._take(spot)
+                return spot
         return None
 
     def _take(self, spot: Placement) -> None:
+        self.placed.append(spot)
         for frame, box, taken, lines in zip(self.frames, spot.boxes, self._taken, self._lines):
             taken.append(box)
             if spot.far:
                 lines.append(_leader(frame.xy(spot.x, spot.y), spot.dx, spot.dy))
 
-    def _spot(self, text: str, x: float, y: float, dx: float, dy: float, side: tuple[int, int], width: float,
-              height: float, outside: float) -> Placement | None:
+    def _spot(self, text: str, x: float, y: float, dx: float, dy: float, side: tuple[int, int], size: float,
+              outside: float, crossing: bool) -> Placement | None:
+        """The position at (dx, dy) from the point where it is free on every canvas."""
+        width, height = text_width(text, size), text_height(text, size)
+        far = math.hypot(dx, dy) > FAR * size
         boxes = []
         for frame, taken, lines in zip(self.frames, self._taken, self._lines):
             px, py = frame.xy(x, y)
@@ -228,11 +226,13 @@ class Placer:
             wide = Box(box.x0 - self.gap, box.y0 - 1, box.x1 + self.gap, box.y1 + 1)
             if any(box.overlaps(other, self.gap) for other in taken) or any(wide.hit_by(*line) for line in lines):
                 return None
-            if math.hypot(dx, dy) > FAR:
+            if far:
                 leader = _leader((px, py), dx, dy)
-                if any(_cross(leader, line) for line in lines) or any(other.hit_by(*leader) for other in taken):
+                if any(other.hit_by(*leader) for other in taken):
+                    return None
+                if not crossing and any(_cross(leader, line) for line in lines):
                     return None
             boxes.append(box)
         xanchor = {1: "left", -1: "right", 0: "center"}[side[0]]
         yanchor = {1: "bottom", -1: "top", 0: "middle"}[side[1]]
-        return Placement(text, x, y, dx, dy, xanchor, yanchor, tuple(boxes))
+        return Placement(text, x, y, dx, dy, xanchor, yanchor, tuple(boxes), far)

@@ -48,7 +48,7 @@ def roofline(points: pd.DataFrame, roofs: Sequence[Roof] | Mapping[str, Sequence
     c.figure.update_yaxes(**y_axis, title={"text": "TFLOP/s", "standoff": s.body / 2})
     placer = c.placer(x_axis["range"], y_axis["range"], True, True)
     lines = [line for name, group in groups.items() for line in _lines(name, group, level, limits)]
-    drawn = drawn.loc[sorted(drawn.index, key=lambda i: _order(drawn.loc[i]))]
+    drawn = drawn.loc[sorted(drawn.index, key=lambda i: (style.layer(drawn["implementation"][i]), drawn["whole"][i]))]
     for line in lines:
         placer.avoid_line(line["x"], line["y"])
         c.figure.add_scatter(
@@ -79,12 +79,6 @@ def roofline(points: pd.DataFrame, roofs: Sequence[Roof] | Mapping[str, Sequence
         spot = placer.put(text, near["intensity"].iloc[0], near["flops_per_s"].iloc[0], s.body, distance=s.marker * 0.6)
         canvas.write(c, spot, s.body, x_log=True, y_log=True)
     return canvas.finish(c, pd.concat([points.assign(kind="point"), _roof_rows(groups)], ignore_index=True))
-
-
-def _order(r: pd.Series) -> tuple[int, int]:
-    """Drawing order: what must not be hidden comes last: our kernels over naive over peers, a whole over its stages."""
-    name = r["implementation"] or ""
-    return (2 if str(name).startswith("flash") else 1 if labels.is_naive(name) else 0), int(r["whole"])
 
 
 def _place(value: float) -> int:

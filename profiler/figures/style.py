@@ -52,6 +52,12 @@ def mark(name: Any) -> Mark:
     return IMPLEMENTATION.get(text, Mark("#8A939E", SPARE_SYMBOLS[sum(map(ord, text)) % len(SPARE_SYMBOLS)]))
 
 
+def layer(name: Any) -> int:
+    """Drawing order, lowest first: peers, then naive, then our kernels, so that none of ours is hidden."""
+    text = str(name)
+    return 2 if text.startswith("flash") else 1 if text.startswith("naive") else 0
+
+
 @dataclass(frozen=True, slots=True)
 class Theme:
     """Ground, text and grid of a theme."""

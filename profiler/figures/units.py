@@ -7,6 +7,7 @@ never 0; infinities read "∞".
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 NOT_AVAILABLE = "not available"
@@ -103,10 +104,12 @@ def times(value: Any) -> str:
     return NOT_AVAILABLE if missing(value) else f"{number(value)}×"
 
 
+def quantity(value: Any, unit: str) -> str:
+    """``value`` in ``unit`` as people read that unit: bytes, FLOP/s and the like by prefix, "ns" as a duration."""
+    return {"ns": duration, "%": percent, "×": times, "": number}.get(unit, lambda v: si(v, unit))(value)
+
+
 def tick(value: float, unit: str = "") -> str:
-    """An axis tick: as ``si`` without trailing zeros, so 200 MB and 1 GB; without a unit 1,000."""
-    text = si(value, unit, 6) if unit else number(value, 6)
-    head, _, tail = text.partition(NBSP)
-    if "." in head:
-        head = head.rstrip("0").rstrip(".")
-    return f"{head}{NBSP}{tail}" if tail else head
+    """An axis tick: as ``quantity`` without trailing zeros, so 200 MB and 1 GB; without a unit 1,000."""
+    text = quantity(value, unit) if unit in ("ns", "%", "×") else si(value, unit, 6) if unit else number(value, 6)
+    return re.sub(r"(\.\d*?)0+(?!\d)", r"\1", text).replace(f".{NBSP}", NBSP).replace(".%", "%").replace(".×", "×").removesuffix(".")

@@ -10,6 +10,7 @@ from profiler.figures import labels
 from profiler.figures.ledger import ledger
 from profiler.figures.points import attention_points, attention_roofs
 from profiler.figures.roofline import roofline
+from profiler.figures.scaling import scaling
 from profiler.spec import AttentionShape
 from tests import synthetic
 
@@ -30,4 +31,9 @@ FIGURES: dict[str, Callable[..., Any]] = {
     "roofline": partial(_roofline, SHAPE, ALL),
     "roofline-causal": partial(_roofline, CAUSAL, ALL),
     "roofline-l2": partial(_roofline, SHAPE, ALL, "l2"),
+    "scaling-bytes": partial(scaling, BUNDLE, SHAPE),
+    "scaling-l2-to-sm": partial(scaling, BUNDLE, SHAPE, "l2_to_sm"),
+    "scaling-memory": partial(scaling, BUNDLE, CAUSAL, "peak_memory", ALL),
+    "scaling-time": partial(scaling, BUNDLE, SHAPE, "time", ALL),
+    "scaling-tflops": partial(scaling, BUNDLE, SHAPE, "tflops"),
 }

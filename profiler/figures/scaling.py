@@ -1,0 +1,213 @@
+"""How a quantity grows with N: measured points, predicted lines, fitted slopes, on log-log."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+import plotly.graph_objects as go
+
+from profiler.bundle import Bundle
+from profiler.figures import canvas, labels, select, style, units
+from profiler.figures.place import BELOW, LOWER_RIGHT, RIGHT, UPPER_RIGHT
+from profiler.model import knows, log_slope, predict
+from profiler.spec import AttentionShape
+
+COLUMNS = ["implementation", "n", "quantity", "value", "unit", "kind", "low", "high", "launch", "why_not_drawn"]
+LAUNCH_QUANTITIES = {"dram_bytes": ("dram_read_bytes", "dram_write_bytes"), "l2_to_sm": ("l2_to_sm_bytes",),
+                     "sm_to_l2": ("sm_to_l2_bytes",)}
+AXIS = {  # quantity: (axis title, unit, words in a sentence)
+    "dram_bytes": ("HBM bytes of one pass", "B", "HBM bytes"), "l2_to_sm": ("bytes from L2 to the SMs", "B", "L2 → SM bytes"),
+    "sm_to_l2": ("bytes from the SMs to L2", "B", "SM → L2 bytes"),
+    "peak_memory": ("peak memory above the inputs", "B", "peak memory"), "time": ("time of one pass, unprofiled median", "ns", "time"),
+    "tflops": ("FLOP/s by 4·B·H·Nq·Nk·D a pass, half of it when causal", "FLOP/s", "FLOP/s"),
+}
+
+
+def frame(bundle: Bundle, shape: AttentionShape, quantity: str = "dram_bytes",
+          implementations: Sequence[str] = ("naive", "flash2"), direction: str = "forward") -> pd.DataFrame:
+    """Measured and predicted values over N = Nq = Nk, the rest of the shape fixed; null values say why."""
+    out: list[dict[str, Any]] = []
+    for name in implementations:
+        for rows in _configurations(bundle, shape, name, direction, quantity):
+            config = select.config(rows.iloc[0])
+            n = config.shape.nq
+            base = {"implementation": name, "n": n, "quantity": quantity, "unit": AXIS[quantity][1]}
+            value, spread, why = _measured(rows, quantity)
+            launch = int(rows["launch"].iloc[0]) if "launch" in rows else None
+            out.append({**base, "value": value, "kind": "measured", "low": spread[0], "high": spread[1], "launch": launch,
+                        "why_not_drawn": why})
+            expected = _predicted(config, quantity)
+            if expected is not None:
+                out.append({**base, "value": expected, "kind": "predicted"})
+    data = pd.DataFrame(out, columns=COLUMNS)
+    return data.astype({"n": "Int64", "value": "Float64", "low": "Float64", "high": "Float64", "launch": "Int64"})
+
+
+def _configurations(bundle: Bundle, shape: AttentionShape, name: str, direction: str, quantity: str) -> list[pd.DataFrame]:
+    table = bundle.launches if quantity in LAUNCH_QUANTITIES else bundle.timings
+    rows = select.matching(table, shape, name, direction, free=("nq", "nk"))
+    rows = rows[rows["nq"].eq(rows["nk"]).fillna(False).astype(bool)]
+    return [select.best(bundle, group) for _, group in rows.groupby("nq", sort=True)]
+
+
+def _measured(rows: pd.DataFrame, quantity: str) -> tuple[float | None, tuple[float | None, float | None], str | None]:
+    """Value, 20th and 80th percentile where there are any, and why there is no value."""
+    if quantity in LAUNCH_QUANTITIES:
+        parts = [select.total(rows[c]) for c in LAUNCH_QUANTITIES[quantity]]
+        value = None if any(p is None for p in parts) else sum(p for p in parts if p is not None)
+        return value, (None, None), None if value is not None else "not collected"
+    row = rows.iloc[0].to_dict()
+    if quantity == "peak_memory":
+        value = row["peak_memory_bytes"]
+        return _or_why(value, (None, None), row)
+    median, low, high = (None if units.missing(row[c]) else float(row[c]) for c in ("median_ns", "p20_ns", "p80_ns"))
+    if quantity == "time":
+        return _or_why(median, (low, high), row)
+    work = convention_flops(select.config(row).shape, row["direction"])
+    rate = [None if not ns else work / ns * 1e9 for ns in (median, high, low)]
+    return _or_why(rate[0], (rate[1], rate[2]), row)
+
+
+def _or_why(value: Any, spread: tuple[float | None, float | None], row: dict[str, Any]) -> Any:
+    if not units.missing(value):
+        return float(value), spread, None
+    status = row.get("status")
+    return None, (None, None), "not measured" if units.missing(status) or status == "ok" else str(status)
+
+
+def convention_flops(shape: AttentionShape, direction: str = "forward") -> float:
+    """FLOPs by the papers' convention: 4·B·H·Nq·Nk·D, half of it when causal, 2.5 times as many backward."""
+    full = 4.0 * shape.batch * shape.heads * shape.nq * shape.nk * shape.head_dim
+    return full * (0.5 if shape.mask == "causal" else 1) * (2.5 if direction == "backward" else 1)
+
+
+def _predicted(config: Any, quantity: str) -> float | None:
+    if not knows(config.implementation, config.direction) or quantity not in ("dram_bytes", "l2_to_sm", "sm_to_l2", "peak_memory"):
+        return None
+    prediction = predict(config)
+    if quantity == "peak_memory":
+        return prediction.peak_memory_bytes
+    if quantity != "dram_bytes" and any(quantity in stage.at_least for stage in prediction.stages):
+        return None  # a lower bound is not a line to be met
+    return prediction.level_bytes({"dram_bytes": "dram"}.get(quantity, quantity))
+
+
+def scaling(bundle: Bundle, shape: AttentionShape, quantity: str = "dram_bytes",
+            implementations: Sequence[str] = ("naive", "flash2"), *, direction: str = "forward", theme: str = "light",
+            size: str = "page") -> go.Figure:
+    """``quantity`` over N: "dram_bytes", "l2_to_sm", "sm_to_l2", "peak_memory", "time" or "tflops"."""
+    data = frame(bundle, shape, quantity, implementations, direction)
+    axis, unit, words = AXIS[quantity]
+    drawn = data[data["value"].gt(0).fillna(False).astype(bool)]
+    measured = drawn[drawn["kind"].eq("measured")]
+    how = "points measured" + (", lines predicted" if drawn["kind"].eq("predicted").any() else "") + ", slopes derived"
+    foot = canvas.foot(bundle.profile, how)
+    if measured.empty:
+        return canvas.unavailable(f"{labels.sentence(words)} over N: not available", _absent(data) or
+                                  f"This source holds no measurement of {words} for this shape.", foot, theme, size)
+    slopes = {name: _slope(rows) for name, rows in measured.groupby("implementation")}
+    present = [name for name in implementations if name in slopes]
+    s = style.size_of(size)
+    ends = {name: f"<b>{labels.implementation(name)}</b>{_power(slopes[name]) if unit != 'FLOP/s' else ''}" for name in present}
+    ticks = canvas.decades(float(drawn["value"].min()) / 2, float(drawn["value"].max()) * 2)
+    right = canvas.beside(ends.values(), s.body) + s.marker / 2
+    c = canvas.new(title(measured, present, slopes, words, unit), _subtitle(shape, data), foot, theme, size, right=right,
+                   left=canvas.beside([units.tick(v, unit) for v in ticks], s.body) + 1.9 * s.body)
+    lengths = sorted(int(n) for n in drawn["n"].unique())
+    x_axis = canvas.log_axis(lengths[0] / 1.15, lengths[-1] * 1.15, ticks=_powers_of_two(lengths))
+    y_axis = canvas.log_axis(float(drawn["value"].min()) / 2, float(drawn["value"].max()) * 2, unit, ticks)
+    c.figure.update_xaxes(**x_axis, title_text="sequence length N (queries and keys)")
+    c.figure.update_yaxes(**y_axis, title={"text": axis, "standoff": s.body / 2})
+    placer = c.placer(x_axis["range"], y_axis["range"], True, True)
+    for name in sorted(present, key=style.layer):
+        _series(c, drawn[drawn["implementation"].eq(name)], name, unit)
+        for r in measured[measured["implementation"].eq(name)].itertuples():
+            placer.avoid_point(r.n, r.value, s.marker * 0.6)
+        for _, line in drawn[drawn["implementation"].eq(name)].groupby("kind"):
+            placer.avoid_line(line["n"].astype(float), line["value"])
+    last = {name: measured[measured["implementation"].eq(name)].iloc[-1] for name in present}
+    for name in sorted(present, key=lambda n: -last[n]["value"]):
+        spot = placer.put(ends[name], int(last[name]["n"]), float(last[name]["value"]), s.body, distance=s.marker,
+                          sides=(RIGHT, UPPER_RIGHT, LOWER_RIGHT, BELOW), outside=right - s.body)
+        canvas.write(c, spot, s.body, x_log=True, y_log=True, name=name)
+    return canvas.finish(c, data)
+
+
+def _series(c: canvas.Canvas, rows: pd.DataFrame, name: str, unit: str) -> None:
+    """Measured markers joined by a thin line where nothing is predicted; the prediction as a dashed line."""
+    look, measured, predicted = style.mark(name), rows[rows["kind"].eq("measured")], rows[rows["kind"].eq("predicted")]
+    if len(predicted):
+        c.figure.add_scatter(x=list(predicted["n"]), y=list(predicted["value"]), mode="lines", name=f"{name}/predicted",
+                             line={"color": look.colour, "width": c.size.line * 0.8, "dash": "dash"},
+                             customdata=[[units.quantity(v, unit)] for v in predicted["value"]],
+                             hovertemplate=f"<b>{labels.implementation(name)}</b>, predicted<br>N = %{{x:,}}: "
+                                           "%{customdata[0]}<extra></extra>")
+    error = None
+    if measured["low"].notna().all():
+        error = {"type": "data", "symmetric": False, "array": list(measured["high"] - measured["value"]), "width": 0,
+                 "arrayminus": list(measured["value"] - measured["low"]), "color": look.colour, "thickness": 1.5}
+    c.figure.add_scatter(
+        x=list(measured["n"]), y=list(measured["value"]), mode="markers" if len(predicted) else "lines+markers", name=name,
+        error_y=error, line={"color": look.colour, "width": c.size.line * 0.5},
+        marker={"color": look.colour, "symbol": look.symbol, "size": c.size.marker * 0.9, "opacity": 1,
+                "line": {"color": style.outline(look.colour, c.theme), "width": 1.5}},
+        customdata=[[None if units.missing(r.launch) else int(r.launch), units.quantity(r.value, unit)] for r in measured.itertuples()],
+        hovertemplate=f"<b>{labels.implementation(name)}</b>, measured<br>N = %{{x:,}}: %{{customdata[1]}}<extra></extra>")
+
+
+def _slope(rows: pd.DataFrame) -> Any:
+    return log_slope([float(n) for n in rows["n"]], [float(v) for v in rows["value"]])
+
+
+def _power(slope: Any) -> str:
+    """The fitted exponent with its standard error, on a line of its own."""
+    if slope is None or slope.points < 3:
+        return ""
+    return f"<br>slope {slope.value:.2f} ± {max(slope.error, 0.005):.2f}"
+
+
+def title(measured: pd.DataFrame, present: Sequence[str], slopes: dict[str, Any], words: str, unit: str) -> str:
+    """The finding: how fast the first and the last implementation grow, or how far apart they are at the longest N."""
+    naive = next((n for n in present if labels.is_naive(n)), None)
+    fused = next((n for n in present if not labels.is_naive(n)), None)
+    head = labels.sentence(words)
+    one = naive or fused
+    if naive and fused:
+        both = measured[measured["implementation"].eq(naive)].merge(measured[measured["implementation"].eq(fused)], on="n")
+        a, b = slopes[naive], slopes[fused]
+        if unit == "B" and a and b and a.points > 2 and b.points > 2:
+            grow = f"{head} {'grow' if words.endswith('bytes') else 'grows'} as N<sup>{a.value:.2f}</sup> in naive attention"
+            if abs(a.value - b.value) < 0.05:
+                return f"{grow} and in {labels.implementation(fused)} alike"
+            return f"{grow}, as N<sup>{b.value:.2f}</sup> in FlashAttention"
+        if len(both):
+            r = both.iloc[-1]
+            slow, fast = (r["value_x"], r["value_y"]) if unit == "ns" else (r["value_y"], r["value_x"])
+            ratio, way = (slow / fast, "faster") if slow >= fast else (fast / slow, "slower")
+            return f"At N = {units.whole(r['n'])} {labels.implementation(fused)} is {units.times(ratio)} {way} than naive"
+    slope = slopes[one] if one else None
+    grows = f", growing as N<sup>{slope.value:.2f}</sup>" if slope and slope.points > 2 and unit != "FLOP/s" else ""
+    return f"{head} of {labels.implementation(one)} over N{grows}"
+
+
+def _subtitle(shape: AttentionShape, data: pd.DataFrame) -> str:
+    heads = f"{shape.heads} heads" if shape.heads == shape.kv_heads else f"{shape.heads} query and {shape.kv_heads} key/value heads"
+    about = f"Batch {shape.batch}, {heads}, D = {shape.head_dim}, {shape.dtype}, {labels.mask(shape.mask)}."
+    return " ".join(part for part in (about, _absent(data)) if part)
+
+
+def _absent(data: pd.DataFrame) -> str:
+    """Which measurements are missing, and why."""
+    gone = data[data["why_not_drawn"].notna()]
+    parts = [f"{labels.implementation(name)} at N = {', '.join(units.whole(n) for n in rows['n'])} ({labels.escape(why)})"
+             for (name, why), rows in gone.groupby(["implementation", "why_not_drawn"], sort=False)]
+    return f"Not drawn: {'; '.join(parts)}." if parts else ""
+
+
+def _powers_of_two(lengths: Sequence[int]) -> list[float]:
+    """Powers of two across the lengths, every second or third where they would crowd."""
+    low, high = (lengths[0] - 1).bit_length(), lengths[-1].bit_length() - 1
+    step = -(-(high - low + 1) // 10)
+    return [float(1 << e) for e in range(low, high + 1, step)] or [float(n) for n in lengths]
