@@ -58,12 +58,10 @@ def run(page: Any) -> None:
     with boxes.guarded():
         upload.sidebar()
     notes = st.container()
-    try:
-        with boxes.guarded():
-            page.run()
-    finally:  # also where a page ends early with st.stop
-        for sentence in state.notes():
-            notes.info(boxes.plain(sentence), icon=":material/link:")
-        if token := store.token():
-            state.use(store.TOKEN_PARAMETER, token)
-        state.commit()
+    with boxes.guarded():
+        page.run()
+    for sentence in state.notes():
+        notes.info(boxes.plain(sentence), icon=":material/link:")
+    if token := store.token():
+        state.use(store.TOKEN_PARAMETER, token)
+    state.commit()

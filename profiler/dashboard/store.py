@@ -30,6 +30,7 @@ from profiler.dashboard import state, text
 from profiler.errors import BadInput, FlashScopeError
 
 T = TypeVar("T")
+Progress = Callable[[int, int], None]  # launches read, of how many
 ROOT = Path(__file__).resolve().parents[2]
 IDLE_SECONDS = 24 * 3600
 MOST_BYTES = 2_000_000_000         # of tables in memory, all visitors together
@@ -181,29 +182,29 @@ def _derived(key: tuple[str, ...], _compute: Callable[[], Any]) -> Any:
     return _compute()
 
 
-def add_file(name: str, content: bytes) -> Source:
+def add_file(name: str, content: bytes, progress: Progress | None = None) -> Source:
     """Read an added file and put it on this visitor's shelf; raises FlashScopeError with what is wrong with it."""
     suffix = re.sub(r"[^A-Za-z0-9.-]", "", Path(name).suffix)[:20]
     handle, path = tempfile.mkstemp(prefix="flashscope-", suffix=suffix)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
-        return _add(name, Path(path), hashlib.sha256(content).hexdigest())
+        return _add(name, Path(path), hashlib.sha256(content).hexdigest(), progress)
     finally:
         os.unlink(path)
 
 
-def add_sample(path: Path) -> Source:
+def add_sample(path: Path, progress: Progress | None = None) -> Source:
     """Read a sample report of the data folders as if the visitor had added it."""
-    return _add(path.name, path, hashlib.sha256(path.read_bytes()).hexdigest())
+    return _add(path.name, path, hashlib.sha256(path.read_bytes()).hexdigest(), progress)
 
 
-def _add(name: str, path: Path, digest: str) -> Source:
+def _add(name: str, path: Path, digest: str, progress: Progress | None) -> Source:
     from profiler import parse
 
     with _parsing:
         try:
-            bundle = parse.load(path, name=name)
+            bundle = parse.load(path, name=name, progress=progress)
         except FlashScopeError:
             raise
         except OSError as error:

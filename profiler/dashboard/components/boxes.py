@@ -6,7 +6,7 @@ import logging
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NoReturn
 
 import streamlit as st
 
@@ -17,11 +17,21 @@ from profiler.errors import FlashScopeError
 log = logging.getLogger("flashscope")
 
 
+class EndOfPage(Exception):
+    """Raised by a page that has said all there is to say. (`st.stop` would also stop what follows the page.)"""
+
+
+def end() -> NoReturn:
+    raise EndOfPage
+
+
 @contextmanager
 def guarded() -> Iterator[None]:
     """Whatever is raised inside ends in a box: a sentence and its remedy, or a number that the log explains."""
     try:
         yield
+    except EndOfPage:
+        pass
     except FlashScopeError as problem:
         error(problem.what, problem.remedy, problem.detail)
     except Exception:  # Streamlit's own control flow derives from BaseException and passes

@@ -12,7 +12,7 @@ import streamlit as st
 from profiler.dashboard import store, text
 from profiler.figures.canvas import to_frame
 
-FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+FORMULA = ("=", "+", "-", "@")
 
 
 def theme() -> str:
@@ -39,11 +39,17 @@ def csv(frame: pd.DataFrame) -> bytes:
     """`frame` as CSV for a spreadsheet: a text that would run as a formula gets an apostrophe before it."""
     safe = frame.copy()
     for name in safe.columns:
-        if not pd.api.types.is_numeric_dtype(safe[name]) and not pd.api.types.is_bool_dtype(safe[name]):
-            safe[name] = safe[name].map(
-                lambda cell: f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA) else cell)
-    safe.columns = [f"'{name}" if str(name).startswith(FORMULA) else name for name in safe.columns]
-    return safe.to_csv(index=False).encode("utf-8")
+        if not pd.api.types.is_numeric_dtype(safe[name]):
+            safe[name] = safe[name].map(_text, na_action="ignore")
+    safe.columns = [_text(name) for name in safe.columns]
+    return safe.to_csv(index=False, lineterminator="\n").encode("utf-8")
+
+
+def _text(cell: Any) -> Any:
+    if not isinstance(cell, str):
+        return cell
+    cell = cell.replace("\r", " ")  # a bare one would end the row
+    return f"'{cell}" if cell.lstrip().startswith(FORMULA) else cell
 
 
 def filename(words: str) -> str:

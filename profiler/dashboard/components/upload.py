@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import streamlit as st
@@ -22,7 +23,8 @@ def sidebar() -> None:
         files = st.file_uploader(text.ADD_TITLE, accept_multiple_files=True, key=f"fs.upload.{turn}",
                                  help=text.ADD_HELP)
         if files:
-            session[PROBLEMS] = [problem for file in files if (problem := _read(file))]
+            session[PROBLEMS] = [problem for file in files if (problem := _reading(
+                file.name, lambda progress, file=file: store.add_file(file.name, file.getvalue(), progress)))]
             session[ROUND] = turn + 1
             st.rerun()
         _samples()
@@ -34,12 +36,18 @@ def sidebar() -> None:
             st.rerun()
 
 
-def _read(file: Any) -> FlashScopeError | None:
-    with st.spinner(text.ADD_READING.format(name=boxes.plain(file.name))):
-        try:
-            store.add_file(file.name, file.getvalue())
-        except FlashScopeError as problem:
-            return problem
+def _reading(name: str, add: Callable[[store.Progress], Any]) -> FlashScopeError | None:
+    """Call `add` under a progress bar; the error it raised, if any."""
+    words = text.ADD_READING.format(name=boxes.plain(name))
+    bar = st.progress(0.0, words)
+    try:
+        add(lambda done, total: bar.progress(min(1.0, done / max(1, total)), words))
+    except FlashScopeError as problem:
+        if name not in problem.what:
+            problem.what = f"{name}: {problem.what}"
+        return problem
+    finally:
+        bar.empty()
     return None
 
 
@@ -50,12 +58,8 @@ def _samples() -> None:
     with st.popover(text.ADD_SAMPLE, icon=":material/science:", width="stretch"):
         for path in reports:
             if st.button(path.name, key=f"fs.sample.{path.name}", width="stretch"):
-                st.session_state[PROBLEMS] = []
-                with st.spinner(text.ADD_READING.format(name=path.name)):
-                    try:
-                        store.add_sample(path)
-                    except FlashScopeError as problem:
-                        st.session_state[PROBLEMS] = [problem]
+                problem = _reading(path.name, lambda progress, path=path: store.add_sample(path, progress))
+                st.session_state[PROBLEMS] = [problem] if problem else []
                 st.rerun()
 
 

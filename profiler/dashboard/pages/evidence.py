@@ -9,7 +9,7 @@ from profiler.figures.ledger import ledger
 
 view = selectors.choose(default=("naive", "flash2"))
 if view is None:
-    st.stop()
+    boxes.end()
 headline = store.derive(view.source, evidence.headline, view.shape, view.direction)
 
 st.title(summary.sentence(headline))

@@ -14,11 +14,11 @@ row = st.container(horizontal=True, vertical_alignment="bottom")
 with row:
     view = selectors.source_only()
 if view is None:
-    st.stop()
+    boxes.end()
 launches = view.bundle.launches
 if launches.empty:
     boxes.missing(text.NO_LAUNCHES.format(source=view.source.label), text.NO_COUNTERS_REMEDY)
-    st.stop()
+    boxes.end()
 held = tables.collected(launches)
 with row:
     words = state.words(text.SEARCH, "search", help=text.SEARCH_HELP, placeholder="softmax", width=320)
@@ -29,7 +29,7 @@ with row:
 found = tables.search(launches, words, SEARCHED)
 if found.empty:
     boxes.missing(text.NO_MATCH.format(words=words), text.NO_MATCH_REMEDY)
-    st.stop()
+    boxes.end()
 
 shown = found[columns or first]
 if "kernel" in columns:
@@ -47,14 +47,14 @@ with st.container(horizontal=True):
 chosen = state.choose("launch", [str(n) for n in launches["launch"]], "") if state.wish("launch") else ""
 if not chosen:
     st.caption(text.LAUNCH_HINT)
-    st.stop()
+    boxes.end()
 row = launches[launches["launch"] == int(chosen)].iloc[0]
 st.subheader(text.LAUNCH_TITLE.format(launch=chosen))
 st.code(row["kernel"], language=None, wrap_lines=True)
 raw = view.bundle.metrics[view.bundle.metrics["launch"] == int(chosen)]
 if raw.empty:
     boxes.missing(text.NO_RAW.format(source=view.source.label), text.NO_RAW_REMEDY)
-    st.stop()
+    boxes.end()
 with st.container(width=420):
     words = state.words(text.RAW_SEARCH, "counter", placeholder="dram")
 st.dataframe(tables.search(raw, words, ("metric", "used_for")).drop(columns="launch"), hide_index=True,

@@ -3,12 +3,12 @@
 import streamlit as st
 
 from profiler.dashboard import state, text
-from profiler.dashboard.components import charts, rooflines, selectors, tables
+from profiler.dashboard.components import boxes, charts, rooflines, selectors, tables
 from profiler.figures import labels, units
 
 view = selectors.choose(need_shape=False)
 if view is None:
-    st.stop()
+    boxes.end()
 with st.container(horizontal=True, vertical_alignment="center"):
     level = state.select(text.ROOFLINE_LEVEL, "level", text.ROOFLINE_LEVELS, "dram", st.segmented_control)
     if view.shape:

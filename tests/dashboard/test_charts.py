@@ -1,0 +1,45 @@
+"""What is handed out: CSV that no spreadsheet runs, file names that every system takes, text that stays text."""
+
+import io
+
+import pandas as pd
+import pytest
+
+from profiler.dashboard.components import boxes, charts, tables
+
+
+@pytest.mark.parametrize("cell", ["=1+1", "+1", "-1+2", "@SUM(A1)", "\t=1", "\r=1", "=HYPERLINK(\"http://x\")"])
+def test_a_formula_in_a_name_stays_text(cell):
+    written = charts.csv(pd.DataFrame({"kernel": [cell], cell: [-1.5]}))
+    back = pd.read_csv(io.BytesIO(written), dtype=str)
+    kept = "'" + cell.replace("\r", " ")
+    assert back["kernel"][0] == kept
+    assert back.columns[1] == kept
+    assert back.iloc[0, 1] == "-1.5"
+
+
+def test_numbers_and_plain_names_are_untouched():
+    names = pd.array(["a<b>, \"c\"", None], "string")
+    frame = pd.DataFrame({"kernel": names, "ns": pd.array([-3968, None], "Float64")})
+    back = pd.read_csv(io.BytesIO(charts.csv(frame)))
+    assert back["kernel"][0] == "a<b>, \"c\""
+    assert back["ns"][0] == -3968 and back["ns"].isna()[1]
+
+
+@pytest.mark.parametrize("words, name", [
+    ("h100: a/b\\c", "h100-a-b-c"), ("../../etc/passwd", "etc-passwd"), ("…", "flashscope")])
+def test_file_names(words, name):
+    assert charts.filename(words) == name
+
+
+def test_markdown_in_a_name_stays_text():
+    said = boxes.plain("[x](http://evil) <img src=x> **b** $x$ :red[y]")
+    assert "<" not in said and "](" not in said and "**" not in said and ":red[" not in said
+
+
+def test_search_wants_every_word_anywhere():
+    frame = pd.DataFrame({"kernel": ["softmax_kernel", "matmul.kernel", None], "range": ["naive", "naive", "flash"]})
+    assert list(tables.search(frame, "NAIVE soft", ("kernel", "range")).index) == [0]
+    assert list(tables.search(frame, "flash", ("kernel", "range")).index) == [2]
+    assert list(tables.search(frame, "l.k", ("kernel", "range")).index) == [1]
+    assert len(tables.search(frame, "", ("kernel",))) == 3

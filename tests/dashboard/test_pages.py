@@ -1,0 +1,125 @@
+"""Every page on every kind of source: no exception, no error box, no chart that is empty without saying why."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from profiler.dashboard import frame, store, text
+from tests.dashboard.conftest import REPORTS, link_of, upload, visit
+
+PAGES = [name for entries in frame.LIST.values() for name, *_ in entries]
+SAMPLES = sorted(REPORTS.glob("*.ncu-rep"))
+
+
+def charts(app) -> list[dict]:
+    return [json.loads(chart.proto.spec) for chart in app.get("plotly_chart")]
+
+
+def assert_sound(app) -> None:
+    assert [e.value for e in app.exception] == []
+    assert [e.value for e in app.error] == []
+    for figure in charts(app):
+        notes = {note.get("name"): note["text"] for note in figure["layout"].get("annotations", ())}
+        assert notes["title"], "a chart without the finding as title"
+        drawn = any(len(trace.get("x", trace.get("z", ())) or ()) for trace in figure["data"])
+        assert drawn or notes["subtitle"], "an empty chart that does not say why"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_page_on_a_recorded_profile(page, open_page):
+    app = open_page(page)
+    assert_sound(app)
+    assert not app.info
+    assert app.title or charts(app)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_page_without_any_source_says_how_to_get_one(page, empty):
+    app = visit(page)
+    assert_sound(app)
+    assert any(text.NO_SOURCE in m.value for m in app.markdown)
+    assert any(text.NO_SOURCE_COMMAND in c.value for c in app.code)
+
+
+@pytest.mark.parametrize("report", SAMPLES, ids=lambda path: path.stem)
+def test_every_page_on_an_added_report(report, data):
+    app = upload(visit("launches"), report)
+    assert link_of(app, "source").startswith("added-")
+    for page in PAGES:
+        app.switch_page(f"profiler/dashboard/pages/{page}.py").run()
+        assert_sound(app)
+        said = " ".join(m.value for m in app.markdown)
+        assert charts(app) or app.dataframe or text.NO_SHAPES_REMEDY in said, f"{page}: nothing, and not said why"
+
+
+def test_an_added_report_is_in_the_table_and_can_be_removed(data):
+    app = upload(visit("launches"), REPORTS / "h100_five_kernels.ncu-rep")
+    table = app.dataframe[0].value
+    assert len(table) == 5
+    assert list(table["duration_ns"]) == [3968, 4224, 4192, 3968, 3968]
+    remove = next(b for b in app.sidebar.button if b.key and b.key.startswith("fs.remove."))
+    remove.click().run()
+    assert_sound(app)
+    assert len(app.dataframe[0].value) != 5
+    assert any("added-" in i.value for i in app.info) is False
+
+
+def test_what_cannot_be_read_is_said_with_its_remedy_and_the_page_stays(data, tmp_path):
+    bad = tmp_path / "holiday.ncu-rep"
+    bad.write_bytes(b"not a report at all")
+    app = upload(visit("launches"), bad)
+    assert [e.value for e in app.exception] == []
+    assert len(app.error) == 1 and "holiday" in app.error[0].value and "Traceback" not in app.error[0].value
+    assert len(app.dataframe) == 1
+    next(b for b in app.button if b.label == text.DISMISS).click().run()
+    assert not app.error
+
+
+def test_a_sample_report_can_be_tried(data):
+    app = visit("launches")
+    next(b for b in app.sidebar.button if b.label == "h100_five_kernels.ncu-rep").click().run()
+    assert_sound(app)
+    assert len(app.dataframe[0].value) == 5
+
+
+def test_two_visitors_do_not_see_each_other(data):
+    one = upload(visit("launches"), REPORTS / "h100_five_kernels.ncu-rep")
+    two = visit("launches")
+    assert not [b for b in two.sidebar.button if b.key and b.key.startswith("fs.remove.")]
+    shared = visit("launches", **{store.TOKEN_PARAMETER: link_of(one, store.TOKEN_PARAMETER)})
+    assert [b for b in shared.sidebar.button if b.key and b.key.startswith("fs.remove.")]
+
+
+def test_a_link_to_files_that_are_gone_says_so(data):
+    app = visit("launches", **{store.TOKEN_PARAMETER: "0" * 22, "source": "added-0123456789ab"})
+    assert_sound(app)
+    assert any("no longer here" in i.value for i in app.info)
+
+
+def test_bad_parameters_on_a_page_give_the_default_and_a_note(data):
+    app = visit("roofline", shape="B9-H9-N9-D9-int3", mask="diagonal", level="L17", compare="nobody")
+    assert_sound(app)
+    assert len(app.info) == 4
+    assert charts(app)
+
+
+def test_a_broken_bundle_is_an_error_with_a_remedy_and_the_others_stay(empty):
+    (empty / "broken").mkdir()
+    (empty / "broken" / "profile.json").write_text("{")
+    app = visit("launches")
+    assert [e.value for e in app.exception] == []
+    assert len(app.error) == 1 and "broken" in app.error[0].value
+
+
+def test_an_unexpected_error_is_a_number_and_never_a_traceback(data, monkeypatch, caplog):
+    def burst(*_, **__):
+        raise ZeroDivisionError("secret detail")
+
+    monkeypatch.setattr("profiler.dashboard.components.tables.collected", burst)
+    app = visit("launches")
+    assert [e.value for e in app.exception] == []
+    assert len(app.error) == 1 and "secret detail" not in app.error[0].value
+    number = caplog.records[-1].getMessage().split()[-1]
+    assert number in app.error[0].value and "secret detail" in caplog.text
