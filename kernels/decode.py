@@ -11,17 +11,19 @@ Three kernels: `_append` writes new keys and values into the cache, `_attend` re
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
+from typing import Any
 
 import torch
 import triton
 import triton.language as tl
 
+from kernels.checks import check_flag, resolve_scale
 from kernels.errors import UnsupportedCall
 
-LOG2_E = math.log2(math.e)
-LN_2 = tl.constexpr(math.log(2.0))
+LOG2_E = tl.constexpr(math.log2(math.e))
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 MAX_QUERIES = 16
 MAX_HEAD_DIM = 256
@@ -43,7 +45,7 @@ def _places(keys, inside, table, stride_page, stride_n, PAGE_SIZE: tl.constexpr)
 
 @triton.jit(do_not_specialize=["batches", "nq", "n_new", "kv_heads", "group", "splits", "row_blocks", "capacity",
                                "left", "right"])
-def _attend(q, k, v, o, lse, lengths, table, score_scale, cap_scale, stride_qb, stride_qh, stride_qn, stride_kb,
+def _attend(q, k, v, o, lse, lengths, table, scale, softcap, stride_qb, stride_qh, stride_qn, stride_kb,
             stride_kh, stride_kn, stride_vb, stride_vh, stride_vn, stride_tb, batches, nq, n_new, kv_heads, group,
             splits, row_blocks, capacity, left, right, SOFTCAP: tl.constexpr, PAGE_SIZE: tl.constexpr,
             HEAD_DIM: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr):
@@ -94,17 +96,18 @@ def _attend(q, k, v, o, lse, lengths, table, score_scale, cap_scale, stride_qb, 
         loaded = inside[:, None] if HEAD_DIM == BLOCK_D else inside[:, None] & in_columns
         places = _places(keys, inside, table, stride_kb, stride_kn, PAGE_SIZE)
         k_tile = tl.load(k + places[:, None] + offsets_d[None, :], mask=loaded, other=0.0)
-        s = tl.dot(q_tile, tl.trans(k_tile), input_precision="ieee") * score_scale
+        s = tl.dot(q_tile, tl.trans(k_tile), input_precision="ieee") * scale
         if SOFTCAP:
-            # cap · tanh(x / cap) in base 2; score_scale holds 2 / cap · log2(e), so tanh(y) = 1 - 2 / (1 + exp(2y)).
-            s = cap_scale * (1.0 - 2.0 / (1.0 + tl.exp2(s)))
+            # cap · tanh(x / cap) with tanh(y) = 1 - 2 / (1 + exp(2y)), which overflows to the right limits.
+            s = softcap * (1.0 - 2.0 / (1.0 + tl.exp(2.0 * s / softcap)))
         distance = keys[None, :] - middle[:, None]
         s = tl.where(inside[None, :] & (distance <= right) & (distance >= -left), s, float("-inf"))
         m_new = tl.maximum(m, tl.max(s, 1))
         # A row that has seen no key yet has m = -inf, and -inf - (-inf) is NaN: subtract 0 instead, every term is 0.
         reference = tl.where(m_new == float("-inf"), 0.0, m_new)
-        p = tl.exp2(s - reference[:, None])
-        alpha = tl.exp2(m - reference)
+        # Subtract before going to base 2: scores far from 0 but close to each other keep their difference exactly.
+        p = tl.exp2((s - reference[:, None]) * LOG2_E)
+        alpha = tl.exp2((m - reference) * LOG2_E)
         total = total * alpha + tl.sum(p, 1)
         places = _places(keys, inside, table, stride_vb, stride_vn, PAGE_SIZE)
         v_tile = tl.load(v + places[:, None] + offsets_d[None, :], mask=loaded, other=0.0)
@@ -114,7 +117,7 @@ def _attend(q, k, v, o, lse, lengths, table, score_scale, cap_scale, stride_qb, 
     # A length that does not fit the cache cannot be refused without waiting for the device; it must not pass unseen.
     unknown = tl.where(valid, 0.0, float("nan"))
     lines = ((split * batches + batch) * (kv_heads * group) + head) * nq + query
-    tl.store(lse + lines, (m + tl.log2(total)) * LN_2 + unknown, mask=in_rows)
+    tl.store(lse + lines, m + tl.log(total) + unknown, mask=in_rows)
     o_tile = acc / tl.where(total == 0.0, 1.0, total)[:, None] + unknown
     tl.store(o + lines[:, None] * HEAD_DIM + offsets_d[None, :], o_tile.to(o.dtype.element_ty),
              mask=in_rows[:, None] & in_columns)
@@ -156,43 +159,44 @@ def _append(k_new, v_new, k, v, lengths, table, stride_xb, stride_xh, stride_xn,
     batch = (program // kv_heads // n_new).to(tl.int64)
     old_length = tl.load(lengths + batch)
     inside = (old_length >= 0) & (old_length <= capacity - n_new)
-    position = old_length + token
     offsets_d = tl.arange(0, BLOCK_D)
-    mask = inside & (offsets_d < HEAD_DIM)
+    mask = offsets_d < tl.where(inside, HEAD_DIM, 0)
+    position = old_length + token + tl.zeros([BLOCK_D], tl.int32)
     table += batch * stride_tb
-    k += kv_head * stride_kh + _places(position, inside, table, stride_kb, stride_kn, PAGE_SIZE)
-    v += kv_head * stride_vh + _places(position, inside, table, stride_vb, stride_vn, PAGE_SIZE)
+    k += kv_head * stride_kh
+    v += kv_head * stride_vh
     if PAGE_SIZE == 0:
         k += batch * stride_kb
         v += batch * stride_vb
     token = token.to(tl.int64)
     x = tl.load(k_new + batch * stride_xb + kv_head * stride_xh + token * stride_xn + offsets_d, mask=mask)
     y = tl.load(v_new + batch * stride_yb + kv_head * stride_yh + token * stride_yn + offsets_d, mask=mask)
-    tl.store(k + offsets_d, x, mask=mask)
-    tl.store(v + offsets_d, y, mask=mask)
+    tl.store(k + _places(position, mask, table, stride_kb, stride_kn, PAGE_SIZE) + offsets_d, x, mask=mask)
+    tl.store(v + _places(position, mask, table, stride_vb, stride_vn, PAGE_SIZE) + offsets_d, y, mask=mask)
 
 
 @dataclass(frozen=True)
-class Tiling:
+class Tuning:
     """How `_attend` is compiled: rows and keys of a tile, warps of a program, stages of the load pipeline."""
 
     block_m: int
     block_n: int
-    num_warps: int = 4
-    num_stages: int = 3
+    num_warps: int
+    num_stages: int
 
 
-def choose_tiling(rows: int, head_dim: int, element_bytes: int) -> Tiling:
-    """Key tiles of 16 KiB: with three stages a program keeps 64 KiB in flight, and two programs fit on one SM."""
+def choose_tuning(rows: int, head_dim: int, element_bytes: int, paged: bool) -> Tuning:
+    """Key and value tiles of 16 KiB, two of each in flight: 72 KiB of shared memory a program, three programs an SM."""
     block_n = 16 * 1024 // (_block_d(head_dim) * element_bytes)
-    block_m = 16 if element_bytes == 4 else min(64, max(16, triton.next_power_of_2(rows)))
-    return Tiling(block_m, min(128, max(16, block_n)))
+    block_m = 16 if element_bytes == 4 or rows <= 16 else 32  # 64 rows would spill
+    # float32 multiplies without tensor cores and needs more warps; a page number is one more load ahead of the tile's.
+    return Tuning(block_m, min(128, max(16, block_n)), 8 if element_bytes == 4 else 4, 5 if paged else 3)
 
 
 def choose_splits(tiles: int, keys: int, sm_count: int) -> int:
-    """Parts to cut `keys` into, so that `tiles` · parts programs fill the device: at least four waves of two programs
-    an SM where the cache is long enough for parts of 256 keys, and then the fullest last wave."""
-    slots = 2 * sm_count
+    """Parts to cut `keys` into, so that `tiles` · parts programs fill the device: at least four waves of three
+    programs an SM where the cache is long enough for parts of 256 keys, and then the fullest last wave."""
+    slots = 3 * sm_count
     most = min(MAX_SPLITS, max(1, keys // 256))
     wanted = min(most, triton.cdiv(4 * slots, tiles))
 
@@ -217,16 +221,28 @@ def _expect(holds: bool, argument: str, expected: str, got: object, remedy: str 
         raise UnsupportedCall(argument, expected, str(got), remedy)
 
 
-def _check(q, k_cache, v_cache, cache_seqlens, page_table, k_new, v_new, num_splits, window, softcap, scale) -> None:
-    """Refuses by name everything that shapes, dtypes, strides and options alone can show."""
+def _check_tensors(q, k_cache, v_cache, cache_seqlens, page_table, k_new, v_new) -> None:
+    """Refuses by name what shapes, dtypes, devices and strides show; lengths and page numbers stay on the device."""
+    named = {"q": q, "k_cache": k_cache, "v_cache": v_cache, "cache_seqlens": cache_seqlens, "page_table": page_table,
+             "k_new": k_new, "v_new": v_new}
+    optional = ("page_table", "k_new", "v_new")
+    for name, tensor in named.items():
+        _expect(isinstance(tensor, torch.Tensor) or (tensor is None and name in optional), name, "a torch.Tensor",
+                type(tensor).__name__)
     _expect(q.ndim == 4, "q", "shape (B, Hq, Nq, D)", tuple(q.shape))
     batch, heads, nq, head_dim = q.shape
     _expect(1 <= nq <= MAX_QUERIES, "q", f"1 to {MAX_QUERIES} queries a sequence", f"Nq = {nq}",
             "flash_attention takes longer queries.")
     _expect(1 <= head_dim <= MAX_HEAD_DIM, "q", f"a head size of 1 to {MAX_HEAD_DIM}", f"D = {head_dim}")
     _expect(q.dtype in DTYPES, "q", "dtype float16, bfloat16 or float32", q.dtype)
-    _expect(q.device.type == "cuda" or not isinstance(_attend, triton.JITFunction), "q", "a tensor on a CUDA device",
-            f"device {q.device}", "TRITON_INTERPRET=1, set before the first import, runs the kernel on the CPU.")
+    if isinstance(_attend, triton.JITFunction):
+        _expect(q.is_cuda, "q", "a CUDA tensor", f"one on {q.device}",
+                "Set TRITON_INTERPRET=1 before Triton is imported.")
+        cc = torch.cuda.get_device_capability(q.device)
+        _expect(cc >= (8, 0), "q", "a GPU of compute capability 8.0 or later", f"{cc[0]}.{cc[1]}")
+    else:
+        _expect(q.dtype != torch.bfloat16, "q", "float16 or float32 in Triton's interpreter", q.dtype,
+                "Its dot product is wrong for bfloat16.")
 
     _expect(k_cache.ndim == 4, "k_cache", "4 dimensions", tuple(k_cache.shape))
     if page_table is None:
@@ -252,8 +268,6 @@ def _check(q, k_cache, v_cache, cache_seqlens, page_table, k_new, v_new, num_spl
     _expect(cache_seqlens.dtype == torch.int32, "cache_seqlens", "dtype torch.int32", cache_seqlens.dtype)
     _expect((k_new is None) == (v_new is None), "v_new" if v_new is None else "k_new",
             "both k_new and v_new, or neither", "None")
-    named = {"q": q, "k_cache": k_cache, "v_cache": v_cache, "cache_seqlens": cache_seqlens, "page_table": page_table,
-             "k_new": k_new, "v_new": v_new}
     if k_new is not None:
         _expect(k_new.ndim == 4 and 1 <= k_new.shape[2] <= capacity, "k_new",
                 f"shape ({batch}, {kv_heads}, Nnew, {head_dim}) with Nnew of 1 to {capacity}", tuple(k_new.shape))
@@ -272,12 +286,24 @@ def _check(q, k_cache, v_cache, cache_seqlens, page_table, k_new, v_new, num_spl
                     "no gradient to be asked for: decoding has none", "requires_grad=True",
                     "Call it under torch.no_grad(), or use flash_attention.")
 
-    _expect(len(window) == 2 and all(isinstance(side, int) and side >= -1 for side in window), "window",
-            "(left, right), each a whole number of keys or -1 for unlimited", window)
-    _expect(math.isfinite(softcap) and softcap >= 0, "softcap", "a finite number, 0 for none", softcap)
-    _expect(scale is None or math.isfinite(scale), "scale", "a finite number", scale)
-    _expect(num_splits is None or (isinstance(num_splits, int) and 1 <= num_splits <= MAX_SPLITS), "num_splits",
+
+def _check_options(num_splits, window, softcap, tuning) -> None:
+    """Refuses by name options outside their range."""
+    def whole(value: object, low: int, high: int) -> bool:
+        return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
+
+    _expect(isinstance(window, (tuple, list)) and len(window) == 2 and all(whole(x, -1, MAX_KEYS) for x in window),
+            "window", "(left, right), each a whole number of keys, or -1 for unlimited", window)
+    _expect(isinstance(softcap, (int, float)) and math.isfinite(softcap) and softcap >= 0, "softcap",
+            "a finite number, 0 for none", softcap)
+    _expect(num_splits is None or whole(num_splits, 1, MAX_SPLITS), "num_splits",
             f"a whole number of 1 to {MAX_SPLITS}, or None to let it be chosen", num_splits)
+    names = [field.name for field in fields(Tuning)]
+    for name, value in (tuning or {}).items():
+        _expect(name in names, "tuning", f"keys among {', '.join(names)}", repr(name))
+        _expect(whole(value, 1, 256), f"tuning[{name!r}]", "a whole number of 1 to 256", repr(value))
+        _expect(name == "num_stages" or value & (value - 1) == 0, f"tuning[{name!r}]", "a power of two", value)
+        _expect(not name.startswith("block") or value >= 16, f"tuning[{name!r}]", "at least 16", value)
 
 
 def flash_attention_decode(
@@ -295,7 +321,7 @@ def flash_attention_decode(
     softcap: float = 0.0,
     scale: float | None = None,
     return_lse: bool = False,
-    tiling: Tiling | None = None,
+    tuning: Mapping[str, Any] | None = None,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
     """Attention of a few new queries to a key/value cache with a length per sequence. Inference only: no gradient.
 
@@ -311,14 +337,18 @@ def flash_attention_decode(
     num_splits: parts to cut the keys of a sequence into; None chooses by the device and the cache's capacity.
     window: (left, right) keys around query i's own position i + length - Nq, inclusive; -1 is unlimited.
     softcap: c > 0 replaces a score x by c·tanh(x / c). scale: of the scores; None is 1 / sqrt(D).
-    tiling: for measurements; None chooses.
+    tuning: any of block_m, block_n, num_warps, num_stages, for measurements; the rest is chosen.
 
     Returns O (B, Hq, Nq, D) in q's dtype and, if asked, LSE (B, Hq, Nq), float32, natural logarithm. A query that sees
     no key gets 0 and -inf. A length below 0, or beyond the cache once Nnew is added, makes that sequence's output and
     LSE NaN and leaves its cache as it was: lengths live on the device, and checking them sooner means waiting for it.
     Raises UnsupportedCall before any launch.
     """
-    _check(q, k_cache, v_cache, cache_seqlens, page_table, k_new, v_new, num_splits, window, softcap, scale)
+    _check_tensors(q, k_cache, v_cache, cache_seqlens, page_table, k_new, v_new)
+    _check_options(num_splits, window, softcap, tuning)
+    for name, flag in (("causal", causal), ("return_lse", return_lse)):
+        check_flag(name, flag)
+    scale = resolve_scale(scale, q.shape[3])
     batch, heads, nq, head_dim = q.shape
     if page_table is None:
         table, stride_tb, page_size = cache_seqlens, 0, 0  # not read
@@ -333,13 +363,11 @@ def flash_attention_decode(
     n_new = 0 if k_new is None else k_new.shape[2]
     left, right = (side if side >= 0 else capacity + nq for side in window)
     left, right = min(left, capacity + nq), 0 if causal else min(right, capacity + nq)
-    tiling = tiling or choose_tiling(group * nq, head_dim, q.element_size())
-    row_blocks = triton.cdiv(group * nq, tiling.block_m)
+    chosen = replace(choose_tuning(group * nq, head_dim, q.element_size(), page_table is not None), **(tuning or {}))
+    row_blocks = triton.cdiv(group * nq, chosen.block_m)
     splits = num_splits or choose_splits(max(1, batch * kv_heads * row_blocks), min(capacity, left + nq),
                                          _sm_count(q.device))
     block_d = _block_d(head_dim)
-    scale = head_dim**-0.5 if scale is None else scale
-    score_scale = scale * LOG2_E if softcap == 0 else 2 * LOG2_E * scale / softcap
 
     o = torch.empty((batch, heads, nq, head_dim), dtype=q.dtype, device=q.device)
     lse = torch.empty((batch, heads, nq), dtype=torch.float32, device=q.device)
@@ -357,10 +385,10 @@ def flash_attention_decode(
                 *k_strides, *v_strides, stride_tb, n_new, kv_heads, capacity, PAGE_SIZE=page_size, HEAD_DIM=head_dim,
                 BLOCK_D=block_d, num_warps=1)
         _attend[(batch * kv_heads * splits * row_blocks,)](
-            q, k_cache, v_cache, part_o, part_lse, cache_seqlens, table, score_scale, softcap * LOG2_E, *q.stride()[:3],
+            q, k_cache, v_cache, part_o, part_lse, cache_seqlens, table, scale, float(softcap), *q.stride()[:3],
             *k_strides, *v_strides, stride_tb, batch, nq, n_new, kv_heads, group, splits, row_blocks, capacity,
-            left, right, SOFTCAP=softcap > 0, PAGE_SIZE=page_size, HEAD_DIM=head_dim, BLOCK_M=tiling.block_m,
-            BLOCK_N=tiling.block_n, BLOCK_D=block_d, num_warps=tiling.num_warps, num_stages=tiling.num_stages)
+            left, right, SOFTCAP=softcap > 0, PAGE_SIZE=page_size, HEAD_DIM=head_dim, BLOCK_M=chosen.block_m,
+            BLOCK_N=chosen.block_n, BLOCK_D=block_d, num_warps=chosen.num_warps, num_stages=chosen.num_stages)
         if splits > 1:
             _merge[(batch * heads * nq,)](
                 part_o, part_lse, o, lse, splits, batch * heads * nq, HEAD_DIM=head_dim, BLOCK_D=block_d, BLOCK_S=16,
