@@ -15,6 +15,7 @@ LIST = {  # section -> (file, title, icon); the first page is the default
     "": (
         ("evidence", text.EVIDENCE, ":material/balance:"),
         ("roofline", text.ROOFLINE, ":material/show_chart:"),
+        ("memory_io", text.MEMORY_IO, ":material/swap_vert:"),
         ("launches", text.LAUNCHES, ":material/table_rows:"),
         ("about_data", text.ABOUT_DATA, ":material/info:"),
     ),

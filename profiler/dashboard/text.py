@@ -101,6 +101,7 @@ ROWS = ("{launches} kernel launches with {metrics} raw counter values · {timing
         "profiler")
 HOLDS = "**Holds:** {names}"
 LACKS = "**Lacks:** {names}"
+IMPLEMENTATION, RATIO = "implementation", "measured ÷ predicted"
 WHAT, HOW_MUCH, VALUE, KIND, HOW = "what", "how much", "value", "kind", "how"
 COLUMN, UNIT, MEANING, METRIC, USED_FOR = "column", "unit", "meaning", "metric", "used for"
 
@@ -168,5 +169,9 @@ ROOFLINE_STAGES = "Steps of naive"
 ROOFLINE_STAGES_HELP = "Show each launch of an implementation that has several, beside the sum of them."
 NOT_DRAWN = "Not drawn: {count}, and why"
 POINTS = "The numbers behind the points"
+SCALING_QUANTITY = "Over N"
+MEMORY_QUANTITIES = {"dram_bytes": "HBM bytes", "peak_memory": "Peak memory", "l2_to_sm": "L2 → SM bytes",
+                     "sm_to_l2": "SM → L2 bytes"}
+VALUES = "The values and their predictions"
 CLAIM_CASES = "{n} shapes"
 NEXT = "Next"

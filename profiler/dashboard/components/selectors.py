@@ -30,13 +30,14 @@ class View:
     available: tuple[str, ...] = ()
 
 
-def choose(default: Sequence[str] | None = None, compare: bool = True, need_shape: bool = True) -> View | None:
+def choose(default: Sequence[str] | None = None, compare: bool = True, need_shape: bool = True,
+           over_n: bool = False) -> View | None:
     """The row of controls and what is chosen in it.
 
     None where there is nothing to show; the reason is then on the page.
     default: implementations compared at first, as far as they are there; None: all but repetitions of naive.
     compare: whether to offer that choice. need_shape: whether the page is about attention calls; if not, a report
-    that names none gives a View without shape.
+    that names none gives a View without shape. over_n: all lengths at once; the shape chosen is one of them.
     """
     everything = store.sources()
     if not everything:
@@ -50,7 +51,7 @@ def choose(default: Sequence[str] | None = None, compare: bool = True, need_shap
         if table.empty:
             chosen = None if need_shape else View(source, bundle)
         else:
-            chosen = _rest(source, bundle, table, compare, default)
+            chosen = _rest(source, bundle, table, compare, default, over_n)
     if chosen is None:
         boxes.missing(text.NO_SHAPES.format(source=source.label), text.NO_SHAPES_REMEDY)
     elif chosen.shape and not chosen.implementations:
@@ -78,8 +79,9 @@ def _source(everything: dict[str, store.Source]) -> str:
 
 
 def _rest(source: store.Source, bundle: Bundle, table: pd.DataFrame, compare: bool,
-          default: Sequence[str] | None) -> View:
-    shapes = {shape_key(row): shape_words(row) for row in table[SHAPE].drop_duplicates().to_dict("records")}
+          default: Sequence[str] | None, over_n: bool) -> View:
+    rows = table[SHAPE].drop_duplicates().to_dict("records")
+    shapes = families(rows, default_shape(table)) if over_n else {shape_key(row): shape_words(row) for row in rows}
     key = state.select(text.SHAPE, "shape", shapes, default_shape(table), width=330)
     table = table[[shape_key(row) == key for row in table[SHAPE].to_dict("records")]]
     mask = _unless_one(text.MASK, "mask", table["mask"], "full", 110)
@@ -101,6 +103,20 @@ def _unless_one(label: str, name: str, values: pd.Series, default: str, width: i
     if len(options) == 1:
         return next(iter(options))
     return state.select(label, name, options, default, width=width)
+
+
+def families(rows: Sequence[dict], default: str) -> dict[str, str]:
+    """Shapes that differ in length only, as one option each: key of the wished or default one -> words for all."""
+    groups: dict[tuple, list[dict]] = {}
+    for row in rows:
+        groups.setdefault(tuple(row[name] for name in SHAPE if name not in ("nq", "nk")), []).append(row)
+    options = {}
+    for group in groups.values():
+        keys = [shape_key(row) for row in group]
+        first = next((key for key in (state.wish("shape"), default) if key in keys), keys[-1])
+        ends = dict.fromkeys(units.whole(end(int(row["nq"]) for row in group)) for end in (min, max))
+        options[first] = shape_words(group[0], n=" … ".join(ends))
+    return options
 
 
 def configurations(bundle: Bundle) -> pd.DataFrame:
@@ -132,11 +148,12 @@ def shape_key(row: dict) -> str:
     return shape_words(row, compact=True)
 
 
-def shape_words(row: dict, compact: bool = False) -> str:
+def shape_words(row: dict, compact: bool = False, n: str = "") -> str:
     """A shape as people choose it: N 4,096 · D 64 · batch 1 · 16 heads · bf16."""
-    n = (row["nq"],) if row["nq"] == row["nk"] else (row["nq"], row["nk"])
-    h = (row["heads"],) if row["heads"] == row["kv_heads"] else (row["heads"], row["kv_heads"])
+    lengths = (row["nq"],) if row["nq"] == row["nk"] else (row["nq"], row["nk"])
+    heads = (row["heads"],) if row["heads"] == row["kv_heads"] else (row["heads"], row["kv_heads"])
     if compact:
-        return f"B{row['batch']}-H{'.'.join(map(str, h))}-N{'.'.join(map(str, n))}-D{row['head_dim']}-{row['dtype']}"
-    return " · ".join((f"N {' × '.join(map(units.whole, n))}", f"D {row['head_dim']}", f"batch {row['batch']}",
-                       f"{'/'.join(map(str, h))} heads", str(row["dtype"])))
+        return (f"B{row['batch']}-H{'.'.join(map(str, heads))}-N{'.'.join(map(str, lengths))}-D{row['head_dim']}"
+                f"-{row['dtype']}")
+    n = n or " × ".join(map(units.whole, lengths))
+    return f"N {n} · D {row['head_dim']} · batch {row['batch']} · {'/'.join(map(str, heads))} heads · {row['dtype']}"

@@ -11,7 +11,7 @@ import streamlit as st
 from profiler import table
 from profiler.bundle import Bundle
 from profiler.dashboard import state, text
-from profiler.figures import units
+from profiler.figures import labels, units
 
 FIRST = ("launch", "range", "kernel", "duration_ns", "dram_read_bytes", "dram_write_bytes", "tensor_flops",
          "special_ops", "tensor_pipe_pct", "achieved_occupancy_pct", "occupancy_limiter")
@@ -44,6 +44,19 @@ def collected(frame: pd.DataFrame) -> list[str]:
 def named(frame: pd.DataFrame) -> pd.DataFrame:
     """`frame` with headings for people instead of column names."""
     return frame.rename(columns=title)
+
+
+def over_n(drawn: pd.DataFrame) -> pd.DataFrame:
+    """A scaling figure's data with measured and predicted side by side, one row an implementation and length."""
+    index = ["implementation", "n", "unit"]
+    wide = drawn.pivot_table(index=index, columns="kind", values="value", sort=False).reset_index()
+    out = pd.DataFrame({text.IMPLEMENTATION: wide["implementation"].map(labels.implementation), "N": wide["n"]})
+    for kind in ("measured", "predicted"):
+        if kind in wide:
+            out[text.KINDS[kind]] = [units.quantity(v, u) for v, u in zip(wide[kind], wide["unit"])]
+    if "measured" in wide and "predicted" in wide:
+        out[text.RATIO] = [units.percent(100 * m / p) for m, p in zip(wide["measured"], wide["predicted"])]
+    return out
 
 
 def search(frame: pd.DataFrame, words: str, columns: Sequence[str]) -> pd.DataFrame:
