@@ -160,6 +160,12 @@ def decades(low: float, high: float) -> list[float]:
     return ticks
 
 
+def step(reach: float) -> float:
+    """A tick step of 1, 2 or 5 times a power of ten that gives at most eight ticks up to ``reach``."""
+    power = 10.0 ** (math.floor(math.log10(reach)) - 1)
+    return next(m * power for m in (1, 2, 5, 10, 20) if reach / (m * power) <= 8)
+
+
 def log_axis(low: float, high: float, unit: str = "", ticks: Iterable[float] | None = None) -> dict[str, Any]:
     """A log axis over [low, high] with words on its ticks."""
     values = list(ticks) if ticks is not None else decades(low, high)

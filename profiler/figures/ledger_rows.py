@@ -1,0 +1,86 @@
+"""One row of the ledger: segments end to end, named inside where they are wide enough and beside them where not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+
+from profiler.figures import canvas, labels, style, units
+from profiler.figures.place import text_height, text_width, wrap
+
+MARKS = "①②③④⑤⑥⑦⑧⑨⑩⑪⑫⑬⑭⑮⑯⑰⑱⑲⑳"
+BAR, BENEATH = 0.68, 0.12  # heights of the measured and the predicted bar, in rows
+LIFT = 0.06  # rows by which the measured bar sits above the middle, to make room for the predicted one
+
+
+def draw_row(c: canvas.Canvas, mine: pd.DataFrame, name: str, y: float, pixels: tuple[float, float], aside: str,
+             compulsory: float) -> None:
+    """Draw one stage at height ``y``; pixels: of a byte (on the narrowest canvas) and of a row."""
+    s, t = c.size, c.theme
+    end, narrow = 0.0, []
+    bars: dict[str, list[Any]] = {"base": [], "x": [], "fill": [], "custom": []}
+    launch = int(mine["launches"].iloc[0].split(", ")[0])
+    for r in mine.to_dict("records"):
+        if units.missing(r["bytes"]):
+            narrow.append(r)
+            continue
+        if r["bytes"] == 0:
+            continue
+        colour = style.tensor_colour(r["tensor"])
+        colour = style.tint(colour, t) if r["direction"] == "read" else colour
+        bars["base"].append(end), bars["x"].append(r["bytes"]), bars["fill"].append(colour)
+        bars["custom"].append([launch, labels.sentence(f"{r['direction']} {_what(r)}"), units.nbytes(r["bytes"]),
+                               r["kind"], units.nbytes(r["predicted_bytes"]), r["launches"]])
+        gap = "<br>" if BAR * pixels[1] > text_height("<br>", s.body) else "  "
+        text = f"{_mark(r)}{r['direction']} {_what(r)}{gap}<b>{units.nbytes(r['bytes'])}</b>"
+        if text_width(text, s.body) + s.body < r["bytes"] * pixels[0]:
+            c.figure.add_annotation(x=end + r["bytes"] / 2, y=y - LIFT, text=text, showarrow=False, borderpad=0,
+                                    name=name, font={"size": s.body, "color": style.text_on(colour)})
+        else:
+            narrow.append(r)
+        end += r["bytes"]
+    c.figure.add_bar(orientation="h", x=bars["x"], base=bars["base"], y=[y - LIFT] * len(bars["x"]), width=BAR,
+                     name=name, customdata=bars["custom"],
+                     marker={"color": bars["fill"], "line": {"color": t.ground, "width": 1}},
+                     hovertemplate="<b>%{customdata[1]}</b>: %{customdata[2]} (%{customdata[3]})<br>predicted "
+                                   "%{customdata[4]}<br>launch %{customdata[5]}<extra></extra>")
+    need = mine["predicted_bytes"].sum(min_count=1)
+    if not units.missing(need):
+        c.figure.add_bar(orientation="h", x=[float(need)], base=[0], y=[y + 0.37], width=BENEATH,
+                         name=f"{name}/predicted", customdata=[[launch, units.nbytes(need)]],
+                         marker={"color": "rgba(0,0,0,0)", "line": {"color": t.muted, "width": 1.5}},
+                         hovertemplate="predicted, each tensor once: %{customdata[1]}<extra></extra>")
+        end = max(end, float(need))
+    if narrow:
+        end = max(end, compulsory)
+        room = s.narrow - c.left - c.right - end * pixels[0] - s.body
+        lead = "+ " if len(narrow) < len(mine[mine["tensor"].notna()]) else ""
+        c.figure.add_annotation(x=end, y=y - LIFT, xanchor="left", yanchor="middle", xshift=0.7 * s.body, align="left",
+                                text=wrap(lead + _words(narrow) + aside, s.body, max(room, 8 * s.body)), name=name,
+                                showarrow=False, borderpad=0, font={"size": s.body})
+
+
+def _what(r: dict[str, Any]) -> str:
+    """The tensor of a segment, or the cause of bytes that no tensor explains."""
+    return str(r["cause"]) if units.missing(r["tensor"]) else labels.tensor(r["tensor"])
+
+
+def _mark(r: dict[str, Any]) -> str:
+    return "" if units.missing(r["nxn_pass"]) else f"{MARKS[int(r['nxn_pass']) - 1]}{units.NBSP}"
+
+
+def _words(segments: Sequence[dict[str, Any]]) -> str:
+    """Segments too narrow for a label, in words: "Q and K read 16.8 MB, O written 8.39 MB"."""
+    parts = []
+    for way, done in (("read", "read"), ("write", "written")):
+        mine = [r for r in segments if r["direction"] == way and not units.missing(r["tensor"])]
+        if mine:
+            names = labels.join([_mark(r) + _what(r) for r in mine])
+            lost = any(units.missing(r["bytes"]) for r in mine)
+            parts.append(f"{names} {done}: not available" if lost else
+                         f"{names} {done} <b>{units.nbytes(sum(r['bytes'] for r in mine))}</b>")
+        parts += [f"{_what(r)} {units.nbytes(r['bytes'])} {done}" for r in segments
+                  if r["direction"] == way and units.missing(r["tensor"])]
+    return ", ".join(parts)
