@@ -36,7 +36,8 @@ def launch_rows(config: RunConfig, first: int) -> list[dict]:
     key_rows = visited // BLOCK_M
     if config.implementation.startswith("naive"):
         stages = STAGES[config.implementation, s.mask]
-        moved = {name: (a * q + b * n2, c * q + d * n2) for name, (a, b, c, d) in stages.items()}
+        moved = {name: (a * q + b * n2 + (s.nq * s.nk if name == "mask" else 0), c * q + d * n2)  # boolean mask: 1 B
+                 for name, (a, b, c, d) in stages.items()}
         flops = {"scores": 2 * pairs * s.head_dim, "values": 2 * pairs * s.head_dim}
     else:
         moved = {"attention": (3 * q, q)}

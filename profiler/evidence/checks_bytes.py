@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from profiler import model
 from profiler.evidence.claim import FAILS, HOLDS, Outcome, cannot_tell, digits, size
 from profiler.evidence.facts import FAR, Facts, Run
@@ -20,9 +22,13 @@ def too_small(facts: Facts, shape: AttentionShape) -> Outcome | None:
         return cannot_tell("the L2 size is not in the data: collect device__attribute_l2_cache_size with the report.")
     if shape.matrix_bytes < FAR * l2:
         return cannot_tell(
-            f"one N×N matrix is {size(shape.matrix_bytes)} and the L2 holds {size(l2)}, so a pass over it need not reach "
-            f"HBM; choose N with N²·B·H·e at least {FAR} × L2.", value=shape.matrix_bytes / l2, unit="× L2")
+            f"one N×N matrix is {size(shape.matrix_bytes)} and the L2 holds {size(l2)}, so a pass over it need not "
+            f"reach HBM; choose N with N²·B·H·e at least {FAR} × L2.", value=shape.matrix_bytes / l2, unit="× L2")
     return None
+
+
+def between(low: float, high: float) -> str:
+    return size(low) if low == high else f"{size(low)} to {size(high)}"
 
 
 def no_s_p_in_hbm(facts: Facts, shape: AttentionShape) -> Outcome:
@@ -41,19 +47,20 @@ def no_s_p_in_hbm(facts: Facts, shape: AttentionShape) -> Outcome:
         bad = next(r for r in runs if r.config.implementation == worst)
         launch = max(bad.rows, key=lambda row: row["dram_read_bytes"] + row["dram_write_bytes"])
         return Outcome(
-            FAILS, f"Launch {launch['launch']} ({launch['kernel']}, {worst}) moved {size(extra[worst])} through HBM beyond "
-            f"Q, K, V, O and LSE: {digits(share[worst])} of an N×N matrix of {size(shape.matrix_bytes)}.",
+            FAILS, f"Launch {launch['launch']} ({launch['kernel']}, {worst}) moved {size(extra[worst])} through HBM "
+            f"beyond Q, K, V and O: {digits(share[worst])} of an N×N matrix of {size(shape.matrix_bytes)}.",
             share[worst], "N×N matrices", inputs, kind="derived")
     first = runs[0]
     return Outcome(
         HOLDS, f"{first.config.implementation} moved {size(first.dram_bytes())} through HBM where one N×N matrix is "
-        f"{size(shape.matrix_bytes)} ({digits(shape.matrix_bytes / facts.l2_size_bytes)} × L2): neither S nor P was written or "
-        f"read there. Beyond its own tensors it moved {digits(100 * share[first.config.implementation])}% of one matrix.",
+        f"{size(shape.matrix_bytes)} ({digits(shape.matrix_bytes / facts.l2_size_bytes)} × L2): neither S nor P was "
+        f"written or read there. Beyond its own tensors it moved "
+        f"{digits(100 * share[first.config.implementation])}% of one matrix.",
         share[first.config.implementation], "N×N matrices", inputs, kind="derived")
 
 
 def naive_passes(facts: Facts, shape: AttentionShape) -> Outcome:
-    """Each naive launch reads its operands (within 2%) and writes its result (less what L2 keeps): the passes by name."""
+    """Each naive launch reads its operands (within 2%) and writes its result (less what L2 keeps), pass by pass."""
     run = facts.naive(shape)
     if run is None or run.dram_bytes() is None:
         return cannot_tell("no naive launches of this shape with DRAM counters (dram_read_bytes, dram_write_bytes).")
@@ -64,23 +71,24 @@ def naive_passes(facts: Facts, shape: AttentionShape) -> Outcome:
         read, write = run.total("dram_read_bytes", stage.stage), run.total("dram_write_bytes", stage.stage)
         if read is None or write is None:
             return cannot_tell(f"stage {stage.stage} has no launch with DRAM counters; profile it with its NVTX range.")
-        low = stage.dram_read_bytes - (0 if facts.flushed else l2)
-        off = max(read / stage.dram_read_bytes - 1, (low - read) / stage.dram_read_bytes)
+        low, high = stage.dram_read_interval(l2, facts.flushed)
+        off = max(read - high, low - read, 0) / stage.dram_read_bytes
         worst = max(worst, off)
         floor, ceiling = stage.dram_write_interval(l2, facts.flushed)
         numbers = ", ".join(str(r["launch"]) for r in run.launches[stage.stage])
         if off > TOLERANCE:
-            wrong.append(f"{stage.stage} (launch {numbers}) reads {size(read)}, must read {size(stage.dram_read_bytes)}")
+            wrong.append(f"{stage.stage} (launch {numbers}) reads {size(read)}, expected {between(low, high)}")
         if not floor * (1 - TOLERANCE) <= write <= ceiling * (1 + TOLERANCE):
-            wrong.append(f"{stage.stage} (launch {numbers}) writes {size(write)}, expected {size(floor)} to {size(ceiling)}")
+            wrong.append(f"{stage.stage} (launch {numbers}) writes {size(write)}, expected {between(floor, ceiling)}")
     inputs = (run.names("dram_read_bytes", "dram_write_bytes"),)
     if wrong:
         return Outcome(FAILS, f"{'; '.join(wrong)}.", 100 * worst, "%", inputs, kind="measured and predicted")
     named = [f"{s.stage} {verb} {tensor}" for s in run.prediction.stages
              for verb, tensors in (("reads", s.reads), ("writes", s.writes)) for tensor in tensors if tensor in "SP"]
     return Outcome(
-        HOLDS, f"{len(named)} passes over an N×N matrix of {size(shape.matrix_bytes)} cross HBM: {', '.join(named)}. Every "
-        f"launch reads what it must to {digits(100 * worst)}% and writes it less at most the {size(l2)} that L2 keeps.",
+        HOLDS, f"{len(named)} passes over an N×N matrix of {size(shape.matrix_bytes)} cross HBM: {', '.join(named)}. "
+        f"Every launch reads what it must to {digits(100 * worst)}% and writes its result less at most the {size(l2)} "
+        "that L2 keeps.",
         100 * worst, "%", inputs, kind="measured and predicted")
 
 
@@ -98,14 +106,16 @@ def compulsory_floor(facts: Facts, shape: AttentionShape) -> Outcome:
     inputs = (run.names("dram_read_bytes", "dram_write_bytes"),)
     ratio = read / must
     said = (f"{run.config.implementation} reads {size(read)} where Q + K + V is {size(must)} ({digits(ratio)} ×), and "
-            f"writes {size(write)} where O and LSE are {size(stage.dram_written_bytes)} and L2 ({size(l2)}) may keep some")
+            f"writes {size(write)} where the output is {size(stage.dram_written_bytes)} and L2 ({size(l2)}) may keep "
+            "some")
     writes_fit = low <= write <= high * (1 + TOLERANCE)
     if ratio <= 1 + TOLERANCE and writes_fit and (ratio >= 1 - TOLERANCE or not facts.flushed):
         return Outcome(HOLDS, f"{said}.", ratio, "× compulsory reads", inputs, kind="measured and predicted")
     if must > l2 and writes_fit and ratio > 1:
         return cannot_tell(f"Q + K + V ({size(must)}) does not fit in L2 ({size(l2)}), so rows may be fetched again; "
-                           "choose a shape that fits.", sentence=f"{said}: they do not fit in L2 and are fetched again.",
-                           inputs=inputs, value=ratio, unit="× compulsory reads")
+                           "choose a shape that fits.", inputs=inputs,
+                           sentence=f"{said}: they do not fit in L2 and are fetched again.",
+                           value=ratio, unit="× compulsory reads")
     return Outcome(FAILS, f"{said}.", ratio, "× compulsory reads", inputs, kind="measured and predicted")
 
 
@@ -113,8 +123,8 @@ def theorem_l2_to_sm(facts: Facts, shape: AttentionShape) -> Outcome:
     """Bytes from L2 to the SMs equal Q + Σ over query blocks of the K and V rows they visit (within 1%)."""
     runs = [r for r in facts.fused(shape) if r.prediction.level_bytes("l2_to_sm") is not None]
     if not runs:
-        return cannot_tell("the tile sizes (parameters block_m, block_n) of the fused launch are not recorded; the bytes "
-                           "from L2 to the SMs follow from them.")
+        return cannot_tell("the tile sizes (parameters block_m, block_n) of the fused launch are not recorded; the "
+                           "bytes from L2 to the SMs follow from them.")
     run = runs[0]
     measured, predicted = run.total("l2_to_sm_bytes"), run.prediction.level_bytes("l2_to_sm")
     if measured is None:
@@ -123,8 +133,9 @@ def theorem_l2_to_sm(facts: Facts, shape: AttentionShape) -> Outcome:
     must, p = run.prediction.compulsory_bytes, run.config.parameters
     return Outcome(
         HOLDS if abs(off) <= L2_TO_SM_TOLERANCE else FAILS,
-        f"With {p['block_m']} query rows a block, {size(measured)} crossed from L2 to the SMs; predicted {size(predicted)} "
-        f"({100 * off:+.2f}%). HBM sits at the floor of {size(must)}; the N²·d²/M of the theorem shows here.",
+        f"With {p['block_m']} query rows a block, {size(measured)} crossed from L2 to the SMs; predicted "
+        f"{size(predicted)} ({100 * off:+.2f}%). HBM sits at the floor of {size(must)}; the N²·d²/M of the "
+        "theorem shows here.",
         100 * off, "%", (run.names("l2_to_sm_bytes", "parameters"),), kind="measured and predicted")
 
 
@@ -139,14 +150,14 @@ def memory_linear(facts: Facts, shape: AttentionShape) -> Outcome:
         points = [(r.shape.nq, m) for r in facts.series(run.config.implementation, shape)
                   if (m := r.timed("peak_memory_bytes"))]
         if len(points) < 3:
-            return cannot_tell(f"peak memory of {run.config.implementation} at three or more N; {len(points)} recorded.")
+            return cannot_tell(f"peak memory of {run.config.implementation} at three N or more, not {len(points)}.")
         fits[run.config.implementation] = (model.log_slope(*zip(*points)), [n for n, _ in points])
     (a, ns), (b, _) = fits[flash.config.implementation], fits[naive.config.implementation]
     good = all(abs(f.value - want) <= tolerance for f, (want, tolerance) in ((a, LINEAR), (b, QUADRATIC)))
     return Outcome(
         HOLDS if good else FAILS,
-        f"Peak memory above the inputs grows as N^{a.value:.2f} ± {a.error:.2f} for {flash.config.implementation} and as "
-        f"N^{b.value:.2f} ± {b.error:.2f} for {naive.config.implementation}, N {min(ns)} to {max(ns)}.",
+        f"Peak memory above the inputs grows as N^{a.value:.2f} ± {a.error:.2f} for {flash.config.implementation} and "
+        f"as N^{b.value:.2f} ± {b.error:.2f} for {naive.config.implementation}, N {min(ns)} to {max(ns)}.",
         a.value, "exponent of N", (f"timings ({flash.config.implementation}, {naive.config.implementation}): "
                                    "peak_memory_bytes",), kind="measured and derived")
 
@@ -166,7 +177,7 @@ def block_size_raises_intensity(facts: Facts, shape: AttentionShape) -> Outcome:
     moved = [r.total("l2_to_sm_bytes") for r in ordered]
     listed = "; ".join(f"{rows} rows {size(m)}" + (f" in {digits(t / 1e3)} µs" if (t := r.timed("median_ns")) else "")
                        for rows, m, r in zip(sorted(by_rows), moved, ordered))
-    falls = all(b < a for a, b in zip(moved, moved[1:]))
+    falls = all(b < a for a, b in pairwise(moved))
     return Outcome(HOLDS if falls else FAILS, f"From L2 to the SMs: {listed}.", moved[0] / moved[-1], "× fewer bytes",
                    tuple(r.names("l2_to_sm_bytes") for r in ordered), kind="measured")
 

@@ -18,7 +18,7 @@ def speedup(facts: Facts, shape: AttentionShape) -> Outcome:
     """Unprofiled medians: flash's 80th percentile below naive's 20th."""
     naive, flash = facts.naive(shape), facts.flash(shape)
     if not (naive and flash and naive.timed("median_ns") and flash.timed("median_ns")):
-        return cannot_tell("unprofiled medians of naive and of a fused implementation on this shape (timings, median_ns).")
+        return cannot_tell("unprofiled medians of naive and of a fused run on this shape (timings, median_ns).")
     a, b = naive.timed("median_ns"), flash.timed("median_ns")
     low, high = naive.timed("p20_ns") or a, naive.timed("p80_ns") or a
     apart = (flash.timed("p80_ns") or b) < low
@@ -26,7 +26,8 @@ def speedup(facts: Facts, shape: AttentionShape) -> Outcome:
     folded = facts.run("naive_folded", shape)
     best = f" Against the best unfused form: {digits(folded.timed('median_ns') / b)} ×." \
         if folded and folded is not naive and folded.timed("median_ns") else ""
-    said = f"{flash.config.implementation} takes {time(b)}, {naive.config.implementation} {time(a)}: {digits(a / b)} ×."
+    said = (f"{flash.config.implementation} takes {time(b)}, {naive.config.implementation} {time(a)}: "
+            f"{digits(a / b)} ×.")
     if not apart and not reverse:
         return cannot_tell("more repetitions: the spreads overlap.", sentence=said, value=a / b, unit="×")
     return Outcome(HOLDS if apart else FAILS, said + best, a / b, "×", ("timings: median_ns, p20_ns, p80_ns",))
@@ -41,10 +42,10 @@ def occupancy_not_speed(facts: Facts, shape: AttentionShape) -> Outcome:
         return cannot_tell("achieved_occupancy_pct of naive and of a fused launch (warps active).")
     t, u = naive.timed("median_ns"), flash.timed("median_ns")
     if not t or not u:
-        return cannot_tell("unprofiled medians of both (timings, median_ns); a profiled duration does not decide speed.")
+        return cannot_tell("unprofiled medians of both (timings, median_ns); profiled durations do not decide.")
     inputs = (naive.names("achieved_occupancy_pct"), flash.names("achieved_occupancy_pct"), "timings: median_ns")
-    said = (f"{flash.config.implementation} runs at {digits(b)}% occupancy in {time(u)}, {naive.config.implementation} at "
-            f"{digits(a)}% (weighted by time) in {time(t)}")
+    said = (f"{flash.config.implementation} runs at {digits(b)}% occupancy in {time(u)}, "
+            f"{naive.config.implementation} at {digits(a)}% (weighted by time) in {time(t)}")
     if u < t and b < a:
         return Outcome(HOLDS, f"{said}: the faster one has the lower occupancy.", b / a, "× occupancy", inputs)
     return cannot_tell("a pair in which the faster one has the lower occupancy; here the order agrees.",
@@ -64,12 +65,14 @@ def roof_shares(run: Run) -> dict[str, float] | None:
     if not ns or moved is None or work is None or not dram or not tensor:
         return None
     shares = {"HBM": moved / ns * 1e9 / dram, "Tensor Cores": work / ns * 1e9 / tensor}
-    l2, peak = run.total("l2_to_xbar_bytes"), next((r["l2_peak_bytes_per_s"] for r in rows if r["l2_peak_bytes_per_s"]), None)
+    l2 = run.total("l2_to_xbar_bytes")
+    peak = next((r["l2_peak_bytes_per_s"] for r in rows if r["l2_peak_bytes_per_s"]), None)
     if l2 is not None and peak:
         shares["L2"] = l2 / ns * 1e9 / peak
     special, row = run.total("special_ops"), rows[0]
     if special is not None and row["sm_count"] and row["sm_clock_hz"]:
-        shares["special functions"] = special / ns * 1e9 / (SPECIAL_OPS_PER_CYCLE * row["sm_count"] * row["sm_clock_hz"])
+        rate = SPECIAL_OPS_PER_CYCLE * row["sm_count"] * row["sm_clock_hz"]
+        shares["special functions"] = special / ns * 1e9 / rate
     return shares
 
 
@@ -91,11 +94,8 @@ def naive_memory_bound_flash_compute_bound(facts: Facts, shape: AttentionShape) 
         return replace(small, sentence=f"{said} Too short to tell: {small.missing}", inputs=inputs)
     compute = max(b["Tensor Cores"], b.get("special functions", 0.0))
     good = near_a == "HBM" and compute > b["HBM"] and near_b in ("Tensor Cores", "special functions")
-    if good:
-        return Outcome(HOLDS, f"Nearest roof: {near_a} for naive, {near_b} for flash. {said}", compute, "of its roof", inputs,
-                       kind="derived")
-    return Outcome(FAILS, f"Nearest roof: {near_a} for naive, {near_b} for flash. {said}", compute, "of its roof", inputs,
-                   kind="derived")
+    return Outcome(HOLDS if good else FAILS, f"Nearest roof: {near_a} for naive, {near_b} for flash. {said}", compute,
+                   "of its roof", inputs, kind="derived")
 
 
 def small_n_no_profit(facts: Facts, shape: AttentionShape) -> Outcome:
@@ -121,5 +121,6 @@ def decode_memory_bound(facts: Facts, shape: AttentionShape) -> Outcome:
             near = max(shares, key=lambda k: shares[k])
             listed = ", ".join(f"{100 * v:.0f}% of the {k} roof" for k, v in shares.items())
             return Outcome(HOLDS if near == "HBM" else FAILS, f"{run.config.implementation} decode reaches {listed}.",
-                           shares["HBM"], "of the HBM roof", (run.names("dram_read_bytes", "duration_ns"),), kind="derived")
+                           shares["HBM"], "of the HBM roof", (run.names("dram_read_bytes", "duration_ns"),),
+                           kind="derived")
     return cannot_tell("DRAM bytes, tensor FLOPs, duration and peaks of a decode launch.")

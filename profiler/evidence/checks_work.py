@@ -19,7 +19,7 @@ def same_result(facts: Facts, shape: AttentionShape) -> Outcome:
     """Error against float64 at most twice eager PyTorch's in the same dtype, or under the dtype's own floor."""
     runs = [r for r in facts.fused(shape) if r.timed("error_relative") is not None]
     if not runs:
-        return cannot_tell("error against float64 of a fused run (timings, error_relative): `python -m profiler bench`.")
+        return cannot_tell("error of a fused run against float64 (timings, error_relative): `python -m profiler run`.")
     floor, inputs = ERROR_FLOOR[shape.dtype], ("timings: error_relative, error_eager_relative",)
     limits = {}
     for r in runs:
@@ -36,7 +36,7 @@ def same_result(facts: Facts, shape: AttentionShape) -> Outcome:
 
 
 def same_flops(facts: Facts, shape: AttentionShape) -> Outcome:
-    """Tensor Core FLOPs of naive's two matmuls and of flash: equal for a full mask, explained where flash skips or pads."""
+    """Tensor Core FLOPs of naive's two matmuls and of flash: equal for a full mask, explained for others."""
     naive, flash = facts.naive(shape), facts.flash(shape)
     if naive is None or flash is None:
         return cannot_tell("naive and a fused implementation on this shape.")
@@ -51,8 +51,8 @@ def same_flops(facts: Facts, shape: AttentionShape) -> Outcome:
         return Outcome(HOLDS, f"Same work: {said}.", ratio, "× naive", inputs)
     low, high = visible * (1 - FLOP_TOLERANCE), max(a, computed or 0) * (1 + FLOP_TOLERANCE)
     if shape.mask != "full" and low <= b <= high:
-        return Outcome(HOLDS, f"Same mathematics: {said}; naive also computes the masked pairs, {name} skips whole masked "
-                       "blocks.", ratio, "× naive", inputs, kind="measured and predicted")
+        return Outcome(HOLDS, f"Same mathematics: {said}; naive also computes the masked pairs, {name} skips "
+                       "whole masked blocks.", ratio, "× naive", inputs, kind="measured and predicted")
     if computed and abs(b / computed - 1) <= FLOP_TOLERANCE:
         return Outcome(HOLDS, f"Same mathematics: {said}; {name} computes {flops(computed)} in whole tiles (padding).",
                        ratio, "× naive", inputs, kind="measured and predicted")
@@ -75,7 +75,8 @@ def causal_skips_half(facts: Facts, shape: AttentionShape) -> Outcome:
     t_full, t_causal = full.timed("median_ns"), causal.timed("median_ns")
     speed = f" Its median time is {digits(t_causal / t_full)} of the full one ({time(t_causal)} and {time(t_full)})." \
         if t_full and t_causal else ""
-    said = f"{causal.config.implementation} computes {100 * share:.1f}% of the full mask's FLOPs; visible {100 * visible:.1f}%."
+    said = (f"{causal.config.implementation} computes {100 * share:.1f}% of the full mask's FLOPs; visible "
+            f"{100 * visible:.1f}%.")
     if share < visible * (1 - 0.01):
         return Outcome(FAILS, said + " That is less than the visible pairs need.", share, "of full", inputs)
     if share <= HALF:
@@ -91,7 +92,7 @@ def special_functions_bind_small_d(facts: Facts, shape: AttentionShape) -> Outco
     run = facts.flash(shape)
     needs = ("special_ops", "tensor_flops")
     if run is None or not run.rows or any(not run.total(c) for c in needs):
-        return cannot_tell("special_ops and tensor_flops of a fused launch (special-function and Tensor Core counters).")
+        return cannot_tell("special_ops and tensor_flops of a fused launch (special-function, Tensor Core counters).")
     row = max(run.rows, key=lambda r: r["tensor_flops"] or 0)
     peak, sms, clock = row["tensor_peak_flops_per_s"], row["sm_count"], row["sm_clock_hz"]
     if not (peak and sms and clock):

@@ -16,7 +16,7 @@ DRAM = ("dram_read_bytes", "dram_write_bytes")
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One claim: its check on one shape, the launches columns it reads, its tolerance in words, the figure that shows it."""
+    """One claim: its check on one shape, the launches columns it reads, its tolerance in words, the figure of it."""
 
     id: str
     statement: str
@@ -52,8 +52,8 @@ CHECKS: tuple[Check, ...] = (
     Check("special_functions_bind_small_d", "At a small head size the special functions bind.",
           checks_work.special_functions_bind_small_d, ("special_ops", "tensor_flops"),
           "exponentials ask for at least 95% of the matmuls' time", "roofline"),
-    Check("causal_skips_half", "A causal mask saves half of the work.", checks_work.causal_skips_half, ("tensor_flops",),
-          "at most 60% of the full mask's FLOPs, at least the visible share", "evidence"),
+    Check("causal_skips_half", "A causal mask saves half of the work.", checks_work.causal_skips_half,
+          ("tensor_flops",), "at most 60% of the full mask's FLOPs, at least the visible share", "evidence"),
     Check("small_n_no_profit", "Short sequences do not profit.", checks_time.small_n_no_profit, (),
           "less than 1.2 × at the shortest N", "time"),
     Check("recomputation_pays", "Recomputation pays: more FLOPs, less time.", checks_work.recomputation_pays,
@@ -62,8 +62,8 @@ CHECKS: tuple[Check, ...] = (
           "the nearest roof is HBM", "roofline"),
 )
 
-NO_RANGES = ("which launch is which: the launches carry no FlashScope ranges (implementation, stage, shape). Profile with "
-             "`python -m profiler run`, or annotate the ranges in domain flashscope")
+NO_RANGES = ("which launch is which: the launches carry no FlashScope ranges (implementation, stage, shape). Profile "
+             "with `python -m profiler run`, or annotate the ranges in domain flashscope")
 
 
 def evaluate(facts: Facts, shape: AttentionShape | None = None) -> list[Claim]:

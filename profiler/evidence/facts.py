@@ -1,4 +1,4 @@
-"""A bundle seen as runs: one implementation on one shape, its launches by stage, its unprofiled timing, its prediction."""
+"""A bundle seen as runs: one implementation on one shape, its launches by stage, its timing, its prediction."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class Facts:
 
     @property
     def flushed(self) -> bool:
-        """Whether ncu flushed the caches before each launch (cache control "all", ncu's default when nothing is said)."""
+        """Whether ncu flushed the caches before each launch (cache control "all", ncu's default when not said)."""
         return (self.bundle.profile.get("cache_control") or "all") == "all"
 
     def shapes(self, direction: str = "forward") -> list[AttentionShape]:

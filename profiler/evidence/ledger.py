@@ -1,4 +1,4 @@
-"""Who moved what: the DRAM bytes of one run by stage and tensor, measured beside predicted, and where the rest comes from."""
+"""Who moved what: the DRAM bytes of one run by stage and tensor, measured beside predicted, and the rest by cause."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ REST = "rest"
 class LedgerRow:
     """One tensor (or one residual) of one stage in one direction.
 
-    tensor: its name, or "" for a residual row, which has its ``cause``. predicted_bytes: compulsory. measured_bytes: the
-    share of the launches' counter that falls to the tensor; kind "derived", for the counter knows no tensors. None and
+    tensor: its name, or "" for a residual row, which has its ``cause``. predicted_bytes: compulsory. measured_bytes:
+    the share of the launches' counter that falls to the tensor; kind "derived", for the counter knows no tensors. None and
     "not available" where nothing was counted. Over one stage and direction, Σ measured_bytes is the counter,
     Σ predicted_bytes the prediction, and Σ residual_bytes their difference (negative: less was counted).
     """
@@ -52,7 +52,7 @@ def ledger(facts: Facts, run: Run) -> list[LedgerRow]:
 
 def _split(name: str, stage: StagePrediction, numbers: tuple[int, ...], direction: str, tensors: dict[str, int],
            measured: float | None, facts: Facts) -> list[LedgerRow]:
-    """A counter shared among tensors in proportion when it falls short, else each in full and the excess as residual."""
+    """A counter shared among tensors in proportion where it falls short, else each in full, the excess a residual."""
     predicted = sum(tensors.values())
     if measured is None:
         return [LedgerRow(name, stage.stage, numbers, tensor, direction, amount, None, kind="not available")
@@ -69,9 +69,9 @@ def causes(stage: StagePrediction, direction: str, predicted: float, measured: f
            flushed: bool) -> list[tuple[str, float]]:
     """Named parts of measured − predicted at DRAM, and the rest; each part within what its cause can explain.
 
-    Writes short: a write-back L2 keeps up to its size. Writes above, not flushed: lines of earlier kernels, up to the L2.
-    Reads short, not flushed: up to the L2 was there already. Reads above: when the stage's tensors exceed the L2 some are
-    fetched again, up to what crosses L2 → SM.
+    Writes short: a write-back L2 keeps up to its size. Writes above, not flushed: earlier kernels' lines, up to the L2.
+    Reads short, not flushed: up to the L2 was there already. Reads above: when the stage's tensors exceed the L2 some
+    are fetched again, up to what crosses L2 → SM.
     """
     difference, l2 = measured - predicted, l2_size_bytes or 0
     if difference == 0:

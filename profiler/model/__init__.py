@@ -7,6 +7,7 @@ from profiler.model.prediction import LEVELS, Prediction, StagePrediction
 from profiler.model.roofs import Point, Roof, attainable, pick, ridge, roofline_point, roofs, special_function_roof
 
 __all__ = [
-    "LEVELS", "MATERIALISING", "Blocks", "Point", "Prediction", "Roof", "Slope", "StagePrediction", "attainable", "count_blocks",
-    "knows", "log_slope", "pick", "predict", "ridge", "roofline_point", "roofs", "special_function_roof", "visible_pairs",
+    "LEVELS", "MATERIALISING", "Blocks", "Point", "Prediction", "Roof", "Slope", "StagePrediction", "attainable",
+    "count_blocks", "knows", "log_slope", "pick", "predict", "ridge", "roofline_point", "roofs",
+    "special_function_roof", "visible_pairs",
 ]

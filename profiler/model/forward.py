@@ -15,6 +15,7 @@ from profiler.spec import AttentionShape, Mask, RunConfig
 STATISTIC_BYTES = 4  # LSE, m, l and Δ are float32
 RESCALE_LANES = 4  # a row of an mma accumulator lies in 4 lanes, and each of them evaluates its α
 MASK_BYTES = 1  # a boolean element
+ALWAYS_LSE = ("sdpa_flash",)  # implementations that write LSE without being asked
 
 
 def statistics_bytes(s: AttentionShape) -> int:
@@ -42,33 +43,41 @@ def padded_head_dim(head_dim: int) -> int:
 def naive(config: RunConfig) -> tuple[StagePrediction, ...]:
     """S and P materialised. As written: scores, scale, [mask], softmax, values; folded: scores, softmax, values.
 
-    The folded form scales inside the scores launch; its causal mask is applied inside the softmax launch.
-    Matmuls compute every pair. L2 → SM of a matmul is at least its operands once (its tiles are the library's choice).
+    The folded form scales inside the scores launch and masks by index inside the softmax launch; the mask step of the
+    other reads a boolean Nq × Nk matrix beside S, which every head reads again (from HBM where it has left the L2).
+    Rows that see no key are left out. Matmuls compute every pair. L2 → SM of a matmul is at least its operands once:
+    its tiles are the library's choice.
     """
     s = config.shape
-    q, k, n2 = s.q_bytes, s.k_bytes, s.matrix_bytes
-    pairs = s.batch * s.heads * s.nq * s.nk
+    rows, heads = rows_that_see(Mask.parse(s.mask), s.nq, s.nk), s.batch * s.heads
+    q, k, pairs = heads * rows * s.head_dim * s.element_bytes, s.k_bytes, heads * rows * s.nk
+    n2 = pairs * s.element_bytes
     visible, computed = 2 * head_pairs(s) * s.head_dim, 2 * pairs * s.head_dim
     masked = Mask.parse(s.mask) != Mask()
 
-    def stage(name: str, reads: dict[str, int], writes: dict[str, int], *, matmul: bool = False, exponentials: int = 0):
-        at_least = ("l2_to_sm", *(("exponentials",) if exponentials else ()))
+    def stage(name: str, reads: dict[str, int], writes: dict[str, int], *, matmul: bool = False, exponentials: int = 0,
+              refetch: dict[str, int] | None = None) -> StagePrediction:
+        again = refetch or {}
         return StagePrediction(
-            name, reads, writes, l2_to_sm=reads, sm_to_l2=writes, at_least=at_least, exponentials=exponentials,
-            flops_visible=visible if matmul else 0, flops_computed=computed if matmul else 0, heads=s.batch * s.heads)
+            name, reads, writes, l2_to_sm={t: b + again.get(t, 0) for t, b in reads.items()}, sm_to_l2=writes,
+            refetch=again, at_least=("l2_to_sm", *(("exponentials",) if exponentials else ())),
+            exponentials=exponentials, flops_visible=visible if matmul else 0,
+            flops_computed=computed if matmul else 0, heads=heads)
 
     steps = [stage("scores", {"Q": q, "K": k}, {"S": n2}, matmul=True)]
     if config.implementation == "naive":
         steps.append(stage("scale", {"S": n2}, {"S": n2}))
         if masked:
-            steps.append(stage("mask", {"S": n2}, {"S": n2}))
+            one = rows * s.nk * MASK_BYTES
+            steps.append(stage("mask", {"S": n2, "mask": one}, {"S": n2}, refetch={"mask": (heads - 1) * one}))
     steps.append(stage("softmax", {"S": n2}, {"P": n2}, exponentials=pairs))
     steps.append(stage("values", {"P": n2, "V": k}, {"O": q}, matmul=True))
     return tuple(steps)
 
 
 def fused(config: RunConfig) -> tuple[StagePrediction, ...]:
-    """One launch that keeps S and P on the chip: Q, K, V in, O and LSE out.
+    """One launch that keeps S and P on the chip: Q, K, V in, O out, and LSE where it is asked for (``return_lse``) or
+    always written (``sdpa_flash``).
 
     With ``block_m`` and ``block_n`` among the parameters, the schedule of FlashAttention-2 is counted: each query block
     reads Q once and the K and V rows of the key blocks it visits, per query head:
@@ -77,7 +86,7 @@ def fused(config: RunConfig) -> tuple[StagePrediction, ...]:
     """
     s, p = config.shape, config.parameters
     must = compulsory(s)
-    writes = {"O": s.q_bytes, "LSE": statistics_bytes(s)}
+    writes = output(config)
     reads = {name: must[name] for name in ("Q", "K", "V")}
     visible = 4 * head_pairs(s) * s.head_dim
     heads = s.batch * s.heads
@@ -95,6 +104,13 @@ def fused(config: RunConfig) -> tuple[StagePrediction, ...]:
         blocks=blocks, heads=heads),)
 
 
+def output(config: RunConfig) -> dict[str, int]:
+    """What a fused forward gives: O, and LSE where it is written."""
+    s = config.shape
+    lse = config.parameters.get("return_lse") or config.implementation in ALWAYS_LSE
+    return {"O": s.q_bytes, "LSE": statistics_bytes(s)} if lse else {"O": s.q_bytes}
+
+
 def math_peer(config: RunConfig) -> tuple[StagePrediction, ...]:
     """PyTorch's own unfused form: S and P cross HBM at least once each way; its launches are its choice."""
     s = config.shape
@@ -103,7 +119,8 @@ def math_peer(config: RunConfig) -> tuple[StagePrediction, ...]:
     return (StagePrediction(
         "attention", {"Q": q, "K": k, "V": k, "S": n2, "P": n2}, {"S": n2, "P": n2, "O": q},
         at_least=("dram", "exponentials"), flops_visible=4 * head_pairs(s) * s.head_dim,
-        flops_computed=4 * pairs * s.head_dim, exponentials=pairs, heads=s.batch * s.heads, note="the library chooses its launches"),)
+        flops_computed=4 * pairs * s.head_dim, exponentials=pairs, heads=s.batch * s.heads,
+        note="the library chooses its launches"),)
 
 
 def flash1(config: RunConfig) -> tuple[StagePrediction, ...]:

@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 from profiler.errors import BadInput
 from profiler.model import forward
+from profiler.model.counts import rows_that_see
 from profiler.model.prediction import Prediction, StagePrediction
-from profiler.spec import DeviceSpec, RunConfig
+from profiler.spec import DeviceSpec, Mask, RunConfig
 
 Builder = Callable[[RunConfig], tuple[StagePrediction, ...]]
 
@@ -50,16 +51,17 @@ def knows(implementation: str, direction: str = "forward") -> bool:
 def _memory(config: RunConfig) -> tuple[tuple[str, int], int | None]:
     """Largest buffer above the inputs, and peak memory above the inputs (output included).
 
-    Materialising: two N×N matrices are alive at once (a step's operand and result) when O is written beside them.
-    Fused: O and LSE. The library's own unfused form: at least that buffer, its peak is not predicted.
+    Materialising: a step's operand and result, two N×N matrices, are alive at once; before the last step S is freed, so
+    that P and O are. Fused: O, and LSE where it is written. The library's own unfused form: its peak is not predicted.
     """
     s = config.shape
     if config.implementation in MATERIALISING:
-        peak = None if config.implementation == "sdpa_math" else 2 * s.matrix_bytes + s.q_bytes
-        return ("S", s.matrix_bytes), peak
+        n2 = s.batch * s.heads * rows_that_see(Mask.parse(s.mask), s.nq, s.nk) * s.nk * s.element_bytes
+        return ("S", n2), None if config.implementation == "sdpa_math" else max(2 * n2, n2 + s.q_bytes)
     stat = forward.statistics_bytes(s)
     splits = int(config.parameters.get("num_splits", 1))
     if splits > 1:
         partial = splits * s.batch * s.heads * s.nq * s.head_dim * 4
         return ("partial O", partial), partial + splits * stat + s.q_bytes + stat
-    return ("LSE", stat), s.q_bytes + stat
+    out = forward.output(config)
+    return max(out.items(), key=lambda item: item[1]), sum(out.values())

@@ -20,6 +20,7 @@ class StagePrediction:
 
     reads, writes: compulsory DRAM bytes by tensor: each tensor that the stage takes or gives crosses once.
     l2_to_sm, sm_to_l2: bytes by tensor across the crossbar; None where the tiles are not known.
+    refetch: DRAM reads beyond ``reads`` at most, by tensor, where what lies between two uses exceeds L2.
     at_least: names of the quantities that are lower bounds ("l2_to_sm", "exponentials", "dram", ...).
     flops_visible: matmul FLOPs of the pairs that the mask leaves; flops_computed: of whole tiles, None where unknown.
     exponentials: of the softmax, masked pairs that are computed included; rescales: exponentials that correct the
@@ -31,6 +32,7 @@ class StagePrediction:
     writes: Bytes
     l2_to_sm: Bytes | None = None
     sm_to_l2: Bytes | None = None
+    refetch: Bytes = field(default_factory=dict)
     at_least: tuple[str, ...] = ()
     flops_visible: int = 0
     flops_computed: int | None = 0
@@ -74,6 +76,17 @@ class StagePrediction:
             return None
         written = self.dram_written_bytes
         return max(0, written - l2_size_bytes), written + (0 if flushed else l2_size_bytes)
+
+    def dram_read_interval(self, l2_size_bytes: int | None, flushed: bool = True) -> tuple[int, int] | None:
+        """What the DRAM read counter may show, [low, high] in bytes; None if the L2 size is not known.
+
+        Not flushed before, up to the L2's size was there already. high adds ``refetch``, unless everything fits in L2.
+        """
+        if l2_size_bytes is None:
+            return None
+        must, all_ = self.dram_read_bytes, self.dram_read_bytes + self.dram_written_bytes
+        again = sum(self.refetch.values()) if all_ > l2_size_bytes else 0
+        return max(0, must - (0 if flushed else l2_size_bytes)), must + again
 
     def bounds(self, device: DeviceSpec) -> dict[str, float]:
         """Nanoseconds that each roof of ``device`` asks for at least; roofs that are not known are absent."""
