@@ -41,16 +41,15 @@ def names_for(column: str, cc: str | None) -> tuple[str, ...]:
 
 
 def _tensor_names(column: str, cc: float | None) -> tuple[str, ...]:
-    """Counters of the operand types; their dense peaks too. On an unknown device nothing is asked: a wrong name stops
-    ncu."""
+    """Counters of the operand types; for the roof their dense peaks. On an unknown device nothing: a wrong name stops ncu."""
     if cc is None:
         return ()
-    parts = [part for rule in rules.TENSOR if rule.ask and applies(rule, cc) for part in rule.parts]
-    if column != "tensor_peak_flops_per_s":
-        return tuple(f"{rules.TENSOR_PREFIX}{part}.sum" for part in parts)
-    parts = [part for part in parts if part != "src_fp8" and "fp4" not in part]
-    suffix = "" if cc < rules.SPARSE_PEAK_SINCE or rules.SPARSE_PEAK_KNOWN[0] <= cc < rules.SPARSE_PEAK_KNOWN[1] else "_sparsity_off"
-    return (*(f"{rules.TENSOR_PREFIX}{part}{suffix}.sum.peak_sustained" for part in parts), "sm__cycles_elapsed.avg.per_second")
+    chosen = [rule for rule in rules.TENSOR if rule.ask and applies(rule, cc)]
+    if column == "tensor_peak_flops_per_s":
+        peaks = dict.fromkeys(name for rule in chosen for name, _ in rule.peaks)
+        return (*(f"{rules.TENSOR_PREFIX}{name}.sum.peak_sustained" for name in peaks), "sm__cycles_elapsed.avg.per_second")
+    wanted = {"tensor_flops": (False,), "tensor_ops": (True,)}.get(column, (False, True))
+    return tuple(f"{rules.TENSOR_PREFIX}{part}.sum" for rule in chosen if rule.integer in wanted for part in rule.parts)
 
 
 def unavailable(column: str, cc: str | None) -> str:

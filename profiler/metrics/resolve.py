@@ -21,7 +21,8 @@ class Resolved:
     "derived".
 
     no_number: columns whose counter was collected but holds no number (NaN). unknown_units: raw name → unit that
-    could not be turned into the base unit, so that the value was not used.
+    could not be turned into the base unit, so that the value was not used. chosen: where a name came with several units,
+    the unit of the value that was used.
     """
 
     values: dict[str, Any] = field(default_factory=dict)
@@ -29,6 +30,7 @@ class Resolved:
     kinds: dict[str, str] = field(default_factory=dict)
     no_number: set[str] = field(default_factory=set)
     unknown_units: dict[str, str] = field(default_factory=dict)
+    chosen: dict[str, str] = field(default_factory=dict)
 
     def put(self, column: str, value: Any, names: tuple[str, ...], kind: str) -> None:
         self.values[column], self.used[column], self.kinds[column] = value, names, kind
@@ -69,7 +71,10 @@ class _Reader:
             for other in self.raw.get(f"{name}\0", ((), ""))[0]:
                 value = self._in_base(name, other, unit)
                 if value is not None:
+                    self.out.chosen[name] = other[1]
                     break
+        elif value is not None and f"{name}\0" in self.raw:
+            self.out.chosen[name] = entry[1]
         return value
 
     def _in_base(self, name: str, entry: tuple[Any, str], wanted: str) -> float | None:
@@ -168,56 +173,64 @@ def _core_flops(reader: _Reader) -> None:
             reader.out.put(column, lanes * (add.value + mul.value + 2 * fma.value), names, "derived")
 
 
+@dataclass(slots=True)
+class _Counted:
+    """Operations on one operand type: their number, the names it came from, the rule, and which of its parts did most."""
+
+    total: float
+    names: tuple[str, ...]
+    rule: rules.TensorRule
+    most: int
+
+
 def _tensor(reader: _Reader, cc: float | None) -> None:
     """tensor_flops, tensor_ops, tensor_dtype and the dense peak of that type."""
-    by_type: dict[str, tuple[float, tuple[str, ...], str, bool]] = {}
+    by_type: dict[str, _Counted] = {}
     for rule in rules.TENSOR:
         if rule.dtype in by_type or not applies(rule, cc):
             continue
-        parts = [found for part in rule.parts if (found := reader.counter(rules.TENSOR_PREFIX + part, "sm"))]
+        parts = [(i, found) for i, part in enumerate(rule.parts)
+                 if (found := reader.counter(rules.TENSOR_PREFIX + part, "sm"))]
         if parts:
-            names = tuple(dict.fromkeys(n for part in parts for n in part.names))
-            by_type[rule.dtype] = (sum(part.value for part in parts), names, max(
-                zip((p.value for p in parts), (rules.TENSOR_PREFIX + p for p in rule.parts)))[1], rule.integer)
-    counted = {integer: {t: entry for t, entry in by_type.items() if entry[3] == integer} for integer in (False, True)}
+            names = tuple(dict.fromkeys(n for _, found in parts for n in found.names))
+            most = max(parts, key=lambda part: part[1].value)[0]
+            by_type[rule.dtype] = _Counted(sum(found.value for _, found in parts), names, rule, most)
     for integer, column in ((False, "tensor_flops"), (True, "tensor_ops")):
-        if counted[integer]:
-            entries = counted[integer].values()
-            names = tuple(dict.fromkeys(n for e in entries for n in e[1]))
+        mine = [counted for counted in by_type.values() if counted.rule.integer == integer]
+        if mine:
+            names = tuple(dict.fromkeys(n for counted in mine for n in counted.names))
             kind = "measured" if all(n.endswith(".sum") for n in names) else "derived"
-            reader.out.put(column, sum(e[0] for e in entries), names, kind)
+            reader.out.put(column, sum(counted.total for counted in mine), names, kind)
     from_opcodes = _tensor_from_opcodes(reader, cc)
     _idle(reader)
-    most = max(by_type.items(), key=lambda item: item[1][0], default=None)
-    if most and most[1][0] > 0:
-        reader.out.put("tensor_dtype", most[0], most[1][1], "derived")
-        if not most[1][3]:
-            _dense_peak(reader, most[1][2], cc)
+    dtype, most_done = max(by_type.items(), key=lambda item: item[1].total, default=("", None))
+    if most_done is not None and most_done.total > 0:
+        reader.out.put("tensor_dtype", dtype, most_done.names, "derived")
+        _dense_peak(reader, most_done, cc)
     elif from_opcodes:
         dtype = max(from_opcodes, key=lambda t: from_opcodes[t][0])
         reader.out.put("tensor_dtype", dtype, from_opcodes[dtype][1], "derived")
 
 
-def _dense_peak(reader: _Reader, counter: str, cc: float | None) -> None:
-    """Dense FLOP/s of the operand type: the _sparsity_off peak, or an unsuffixed one where that is dense or twice
-    dense."""
+def _dense_peak(reader: _Reader, counted: _Counted, cc: float | None) -> None:
+    """Dense FLOP/s of the operand type and accumulator that did most, at the clock of the launch.
+
+    Only for a known architecture: whether a name's peak is the dense or the sparse one depends on it.
+    """
     clock = "sm__cycles_elapsed.avg.per_second"
     hz = reader.number(clock, "hz")
-    if hz is None:
+    if hz is None or cc is None or counted.rule.integer or not counted.rule.peaks:
         return
-    bare = counter.removesuffix("_sparsity_off").removesuffix("_sparsity_on")
-    hopper = bare.replace("_path_tensor_src_", "_path_tensor_op_hgmma_src_")
-    for name in (f"{bare}_sparsity_off.sum.peak_sustained", f"{hopper}_sparsity_off.sum.peak_sustained"):
+    choices = [counted.rule.peaks[counted.most]]
+    if 9.0 <= cc < 10.0:  # Hopper has one dense peak a type, whatever the instruction and accumulator
+        choices += [peak for rule in rules.TENSOR if rule.dtype == counted.rule.dtype and applies(rule, cc)
+                    for peak in rule.peaks]
+    for counter, factor in choices:
+        name = f"{rules.TENSOR_PREFIX}{counter}.sum.peak_sustained"
         value = reader.number(name)
         if value is not None:
-            reader.out.put("tensor_peak_flops_per_s", value * hz, (name, clock), "derived")
+            reader.out.put("tensor_peak_flops_per_s", value * factor * hz, (name, clock), "derived")
             return
-    name, low, high = f"{bare}.sum.peak_sustained", *rules.SPARSE_PEAK_KNOWN
-    value = reader.number(name)
-    if value is None or cc is None or (cc >= rules.SPARSE_PEAK_SINCE and not low <= cc < high):
-        return
-    dense = value / 2 if cc >= low else value
-    reader.out.put("tensor_peak_flops_per_s", dense * hz, (name, clock), "derived")
 
 
 def _tensor_from_opcodes(reader: _Reader, cc: float | None) -> dict[str, tuple[float, tuple[str, ...]]]:

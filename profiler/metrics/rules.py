@@ -94,14 +94,13 @@ COLUMNS: Mapping[str, tuple[Rule, ...]] = {
         made(_times(SECTOR), "lts__t_sectors_srcunit_tex_op_write.sum", until=9.0)),
     "tensor_pipe_pct": (
         ask("sm__pipe_tensor_cycles_active_v2.avg.pct_of_peak_sustained_elapsed", "%", since=8.9, until=9.0),
-        ask("sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed", "%", until=8.9),
-        ask("sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed", "%", since=9.0, until=12.0),
-        ask("sm__pipe_tensor_subpipe_hmma_cycles_active.avg.pct_of_peak_sustained_elapsed", "%", since=12.0),
-        also("sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed", "%"),
+        ask("sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed", "%"),
         also("sm__pipe_tensor_cycles_active.sum.pct_of_peak_sustained_elapsed", "%"),
         also("sm__pipe_tensor_op_hmma_cycles_active.avg.pct_of_peak_sustained_elapsed", "%", until=8.0),
+        also("sm__pipe_tensor_subpipe_hmma_cycles_active.avg.pct_of_peak_sustained_elapsed", "%", since=10.0),
         made(lambda pct, active, elapsed: pct * active / elapsed,
-             "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active", "sm__cycles_active.avg", "sm__cycles_elapsed.avg")),
+             "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",
+             "sm__cycles_active.avg", "sm__cycles_elapsed.avg")),
     "achieved_occupancy_pct": (
         ask("sm__warps_active.avg.pct_of_peak_sustained_active", "%"), also("Achieved Occupancy", "%")),
     "theoretical_occupancy_pct": (
@@ -153,52 +152,83 @@ BARRIERS_SINCE = 9.0
 SASS_OPS = "smsp__sass_thread_inst_executed_op_{}_pred_on"
 CORE_FLOPS: Mapping[str, tuple[str, int]] = {"fp32_flops": ("f", 1), "fp16_flops": ("h", 2), "fp64_flops": ("d", 1)}
 
-# Tensor operations: the part of the name after sm__ops_path_tensor_, by operand type. The first entry of which any
-# name is there
-# counts; the names of one entry are disjoint and added. The unsuffixed name holds _sparsity_off and _sparsity_on
-# together.
+# Tensor operations: names after sm__ops_path_tensor_, by operand type, as NVIDIA's metric library has them for each chip.
 TENSOR_PREFIX = "sm__ops_path_tensor_"
+HALF = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class TensorRule:
-    """dtype: operand type; parts: disjoint counters; whole: integer operations (kept apart from FLOPs)."""
+    """One way to count the operations on an operand type. The first rule of a type of which any part is there counts.
+
+    parts: disjoint counters, added. A name without _sparsity holds _sparsity_off and _sparsity_on together.
+    peaks: for each part, the counter whose peak_sustained is the dense peak, and the factor that makes it dense.
+    integer: operations, not FLOPs.
+    """
 
     dtype: str
     parts: tuple[str, ...]
     since: float = 0.0
     until: float = 99.0
+    peaks: tuple[tuple[str, float], ...] = ()
     ask: bool = False
     integer: bool = False
 
 
-def _split(*types: str) -> tuple[str, ...]:
-    """The parts of a Hopper counter: by instruction and by sparsity."""
-    return tuple(f"{t}{s}" for t in types for s in ("_sparsity_off", "_sparsity_on"))
+def _both(*names: str) -> tuple[str, ...]:
+    """A counter's two parts by sparsity."""
+    return tuple(f"{name}{suffix}" for name in names for suffix in ("_sparsity_off", "_sparsity_on"))
 
 
+def _dense(*names: str) -> tuple[tuple[str, float], ...]:
+    return tuple((f"{name}_sparsity_off", 1.0) for name in names)
+
+
+def _wide_types() -> tuple[TensorRule, ...]:
+    """bf16 and tf32, which accumulate in fp32 only. On sm_90 the peak of the whole name is measured to be the sparse one."""
+    found: list[TensorRule] = []
+    for t in ("bf16", "tf32"):
+        d = f"{t}_dst_fp32"
+        found += [
+            TensorRule(t, (f"src_{d}",), 8.0, 9.0, _dense(f"src_{d}"), ask=True),
+            TensorRule(t, (f"src_{d}",), 9.0, 10.0, ((f"src_{d}", HALF),), ask=True),
+            TensorRule(t, (f"src_{d}",), 10.0, 12.0, _dense(f"op_utchmma_src_{d}"), ask=True),
+            TensorRule(t, (f"src_{d}",), 12.0, peaks=_dense(f"op_hmma_src_{d}"), ask=True),
+            TensorRule(t, _both(f"src_{d}"), 8.0, 9.0, (*_dense(f"src_{d}"),) * 2),
+            TensorRule(t, (f"op_hmma_src_{d}", f"op_hgmma_src_{d}"), 9.0, 10.0, _dense(f"op_hgmma_src_{d}") * 2),
+            TensorRule(t, _both(f"op_hmma_src_{d}", f"op_hgmma_src_{d}"), 9.0, 10.0, _dense(f"op_hgmma_src_{d}") * 4),
+        ]
+    return tuple(found)
+
+
+FP16 = ("src_fp16_dst_fp32", "src_fp16_dst_fp16")
+HMMA16 = ("op_hmma_src_fp16_dst_fp32", "op_hmma_src_fp16_dst_fp16")
 TENSOR: tuple[TensorRule, ...] = (
-    TensorRule("fp16", ("src_fp16_dst_fp32", "src_fp16_dst_fp16"), until=9.0, ask=True),
-    TensorRule("fp16", ("src_fp16",), 9.0, 10.0, ask=True),
-    TensorRule("fp16", ("op_hmma_src_fp16_dst_fp32", "op_hgmma_src_fp16"), 9.0, 10.0),
-    TensorRule("fp16", _split("op_hmma_src_fp16_dst_fp32", "op_hgmma_src_fp16"), 9.0, 10.0),
-    TensorRule("fp16", ("src_fp16_dst_fp32",), 10.0, ask=True),
-    TensorRule("fp16, bf16 or tf32", ("src_fp16_bf16_tf32_dst_fp32",), 7.5, 8.0, ask=True),
-    *(rule for t in ("bf16", "tf32") for rule in (
-        TensorRule(t, (f"src_{t}_dst_fp32",), 8.0, ask=True),
-        TensorRule(t, (f"op_hmma_src_{t}_dst_fp32", f"op_hgmma_src_{t}_dst_fp32"), 9.0, 10.0),
-        TensorRule(t, _split(f"src_{t}_dst_fp32"), 8.0),
-        TensorRule(t, _split(f"op_hmma_src_{t}_dst_fp32", f"op_hgmma_src_{t}_dst_fp32"), 9.0, 10.0))),
-    TensorRule("fp8", ("src_fp8",), 8.9, 10.0, ask=True),
-    TensorRule("fp4, fp6 or fp8", ("src_fp4_fp6_fp8_dst_fp32",), 10.0, 12.0, ask=True),
-    TensorRule("fp8", ("src_fp8_dst_fp16", "src_fp8_dst_fp32"), 12.0, ask=True),
+    TensorRule("fp16", FP16, until=7.5, peaks=tuple((n, 1.0) for n in FP16), ask=True),
+    TensorRule("fp16, bf16 or tf32", ("src_fp16_bf16_tf32_dst_fp32",), 7.5, 8.0, (("src_fp16_bf16_tf32_dst_fp32", 1.0),), ask=True),
+    TensorRule("fp16", ("src_fp16_dst_fp16",), 7.5, 8.0, (("src_fp16_dst_fp16", 1.0),), ask=True),
+    TensorRule("fp16", FP16, 8.0, 9.0, _dense(*FP16), ask=True),
+    TensorRule("fp16", ("src_fp16",), 9.0, 10.0, (("src_fp16", HALF),), ask=True),
+    TensorRule("fp16", (*HMMA16, "op_hgmma_src_fp16"), 9.0, 10.0, _dense("op_hgmma_src_fp16") * 3),
+    TensorRule("fp16", _both(*HMMA16, "op_hgmma_src_fp16"), 9.0, 10.0, _dense("op_hgmma_src_fp16") * 6),
+    TensorRule("fp16", FP16, 10.0, 12.0, _dense(*(f"op_utchmma_{n}" for n in FP16)), ask=True),
+    TensorRule("fp16", FP16, 12.0, peaks=_dense(*(f"op_hmma_{n}" for n in FP16)), ask=True),
+    *_wide_types(),
+    TensorRule("fp8", ("src_fp8",), 8.9, 10.0, _dense("src_fp8"), ask=True),
+    TensorRule("fp4, fp6 or fp8", ("src_fp4_fp6_fp8_dst_fp32", "src_fp4_fp6_fp8_dst_fp16"), 10.0, 10.3,
+               _dense("op_utcqmma_src_fp4_fp6_fp8_dst_fp32", "op_utcqmma_src_fp4_fp6_fp8_dst_fp16"), ask=True),
+    TensorRule("fp8", ("src_fp8_dst_fp32", "src_fp8_dst_fp16"), 10.3, 11.0,
+               _dense("op_utcqmma_src_fp8_dst_fp32", "op_utcqmma_src_fp8_dst_fp16"), ask=True),
+    TensorRule("fp4, fp6 or fp8", ("src_fp4_fp6_fp8_dst_fp32", "src_fp4_fp6_fp8_dst_fp16"), 11.0, 12.0,
+               _dense("op_utcqmma_src_fp4_fp6_fp8_dst_fp32", "op_utcqmma_src_fp4_fp6_fp8_dst_fp16"), ask=True),
+    TensorRule("fp8", ("src_fp8_dst_fp32", "src_fp8_dst_fp16"), 12.0, peaks=_dense("src_fp8_dst_fp32", "src_fp8_dst_fp16"), ask=True),
+    TensorRule("fp4", ("src_fp4_dst_fp32",), 10.0),
+    TensorRule("fp4 or fp6", ("src_fp4_fp6_dst_fp32", "src_fp4_fp6_dst_fp16"), 10.3),
     TensorRule("fp64", ("src_fp64",), 8.0),
-    TensorRule("int8", ("src_int8",), 7.5, integer=True), TensorRule("int4", ("src_int4",), 7.5, integer=True),
-    TensorRule("int1", ("src_int1",), 7.5, integer=True),
-    TensorRule("int8", _split("src_int8"), 8.0, integer=True), TensorRule("int4", _split("src_int4"), 8.0, integer=True),
+    TensorRule("int8", ("src_int8",), 7.2, ask=True, integer=True), TensorRule("int4", ("src_int4",), 7.5, 9.0, integer=True),
+    TensorRule("int1", ("src_int1",), 7.5, 10.0, integer=True),
+    TensorRule("int8", _both("src_int8"), 8.0, 9.0, integer=True), TensorRule("int4", _both("src_int4"), 8.0, 9.0, integer=True),
 )
-SPARSE_PEAK_SINCE = 8.0  # from here the peak of an unsuffixed name is, or may be, the sparse one
-SPARSE_PEAK_KNOWN = (9.0, 10.0)  # here it is known to be twice the dense one
 
 # When any of these is exactly 0 the tensor cores did nothing, whatever operations were counted.
 TENSOR_IDLE = (
@@ -237,8 +267,7 @@ def raw_names() -> frozenset[str]:
     counters += [TENSOR_PREFIX + part for rule in TENSOR for part in rule.parts]
     names |= {f"{counter}{suffix}" for counter in counters
               for suffix in (".sum", ".sum.per_cycle_elapsed", ".sum.per_second", ".sum.peak_sustained")}
-    names |= {f"{TENSOR_PREFIX}{kind}src_{t}{d}_sparsity_off.sum.peak_sustained" for kind in ("", "op_hgmma_")
-              for t in ("fp16", "bf16", "tf32") for d in ("", "_dst_fp32", "_dst_fp16")}
+    names |= {f"{TENSOR_PREFIX}{peak}.sum.peak_sustained" for rule in TENSOR for peak, _ in rule.peaks}
     names |= {f"{unit}__cycles_elapsed.{how}" for unit in ("sm", "smsp") for how in ("avg", "max", "avg.per_second")}
     names |= {*TENSOR_IDLE, *DEVICE_NAME, CC_MAJOR, CC_MINOR, *GRID, *BLOCK, PASSES, *(name for name, _ in PROFILE.values())}
     return frozenset(names)

@@ -17,6 +17,8 @@ SECONDS = {"n": 1e-9, "u": 1e-6, "µ": 1e-6, "μ": 1e-6, "m": 1e-3, "": 1.0}
 COUNTS = frozenset((
     "block", "cluster", "cycle", "inst", "instruction", "op", "pass", "register", "request", "sector", "sm", "tag", "thread", "tpc",
     "warp", "wavefront", "line", "sample", "bit", "way", "node", "packet", "transaction", "query", "wave", "access", "branch"))
+_PLURALS = {"instruction": "inst", "instructions": "inst", "passes": "pass", "queries": "query", "accesses": "access",
+            "branches": "branch", "access": "access"}
 WHOLE = COUNTS | {"byte"}  # a number of these in base units is whole, so it never carries decimals
 
 
@@ -54,12 +56,12 @@ def _seconds(text: str) -> tuple[float, str] | None:
 def _counted(text: str) -> tuple[float, str] | None:
     if text == "B" or re.fullmatch(r"[KMGTP]i?B", text):
         text = text[:-1] + "byte"
-    match = re.fullmatch(r"([KMGT]i|[KkMGTP]?)([A-Za-z]+)", text)
-    for prefix, word in ((match[1], match[2]),) if match else ():
-        single = word.lower().removesuffix("s") if word.lower() != "pass" else "pass"
-        single = {"instruction": "inst", "passe": "pass", "queries": "query", "acces": "access", "branche": "branch"}.get(single, single)
-        if single == "byte" or single in COUNTS:
-            return BINARY_PREFIX.get(prefix) or PREFIX[prefix], single
+    for pattern in (r"([KkMGTP]?)([A-Za-z]+)", r"([KMGT]i)([A-Za-z]+)"):
+        match = re.fullmatch(pattern, text)
+        for prefix, word in ((match[1], match[2]), ("", text)) if match else ():
+            single = _PLURALS.get(word.lower(), word.lower().removesuffix("s") if word.lower() != "pass" else "pass")
+            if single == "byte" or single in COUNTS:
+                return BINARY_PREFIX.get(prefix) or PREFIX[prefix], single
     return None
 
 

@@ -124,7 +124,7 @@ def _metrics(raw: RawFile, resolved: list[metrics.Resolved]) -> pd.DataFrame:
             name.append(metric)
             unit.append(its_unit)
             value.append(as_text(its_value))
-            used.append(uses.get(metric))
+            used.append(uses.get(metric) if found.chosen.get(metric, its_unit) == its_unit else None)
     return pd.DataFrame({
         "launch": pd.array(launch, dtype="Int64"), "metric": pd.array(name, dtype="string"), "unit": pd.array(unit, dtype="string"),
         "value": pd.array(value, dtype="string"), "used_for": pd.array(used, dtype="string")})

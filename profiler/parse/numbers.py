@@ -15,10 +15,10 @@ from profiler.metrics import units
 
 NOT_A_NUMBER = frozenset(("", "n/a", "na", "nan", "-nan", "inf", "-inf", "(!)", "-", "null", "none", "#n/a", "(null)"))
 _GROUP = re.compile(r"(?<=\d)['’ \u00a0\u202f\u2009](?=\d{3}(?:\D|$))")  # 83'886'080 and 83 886 080
-_PLAIN = re.compile(r"[+-]?\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|[+-]?\.\d+(?:[eE][+-]?\d+)?")
-_POINT_SURE = re.compile(r"[+-]?(?:\d{1,3}(?:,\d{3})+\.\d+|\d{1,3}(?:,\d{3}){2,}|0?\.\d+|0\d*\.\d+|\d{4,}\.\d+|\d+\.(?:\d{1,2}|\d{4,}))")
-_COMMA_SURE = re.compile(r"[+-]?(?:\d{1,3}(?:\.\d{3})+,\d+|\d{1,3}(?:\.\d{3}){2,}|0?,\d+|0\d*,\d+|\d{4,},\d+|\d+,(?:\d{1,2}|\d{4,}))")
-_UNSURE = re.compile(r"[+-]?[1-9]\d{0,2}([.,])\d{3}")
+_PLAIN = re.compile(r"[+-]?\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|[+-]?\.\d+(?:[eE][+-]?\d+)?", re.ASCII)
+_POINT_SURE = re.compile(r"[+-]?(?:\d{1,3}(?:,\d{3})+\.\d+|\d{1,3}(?:,\d{3}){2,}|0?\.\d+|0\d*\.\d+|\d{4,}\.\d+|\d+\.(?:\d{1,2}|\d{4,}))", re.ASCII)
+_COMMA_SURE = re.compile(r"[+-]?(?:\d{1,3}(?:\.\d{3})+,\d+|\d{1,3}(?:\.\d{3}){2,}|0?,\d+|0\d*,\d+|\d{4,},\d+|\d+,(?:\d{1,2}|\d{4,}))", re.ASCII)
+_UNSURE = re.compile(r"[+-]?[1-9]\d{0,2}([.,])\d{3}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class Format:
             value = value.replace(".", "").replace(",", ".")
         if not _PLAIN.fullmatch(value) or len(value) > 400:
             return None
-        if value.lstrip("+-").isdigit() and len(value) <= 20:
+        if value.lstrip("+-").isdecimal() and len(value) <= 20:
             return int(value)
         number = float(value)
         return number if math.isfinite(number) else None
