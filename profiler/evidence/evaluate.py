@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from profiler import table
+from profiler import metrics, table
 from profiler.evidence import checks_bytes, checks_time, checks_work
 from profiler.evidence.claim import CANNOT_TELL, FAILS, HOLDS, Claim, Outcome
-from profiler.evidence.facts import Facts
+from profiler.evidence.facts import Facts, Row
 from profiler.spec import AttentionShape
 
 DRAM = ("dram_read_bytes", "dram_write_bytes")
@@ -71,10 +71,10 @@ def evaluate(facts: Facts, shape: AttentionShape | None = None) -> list[Claim]:
     if not facts.runs:
         return [_undecided(facts, check) for check in CHECKS]
     if shape is not None:
-        return [_claim(check, check.run(facts, shape), shape) for check in CHECKS]
+        return [_claim(facts, check, shape) for check in CHECKS]
     shapes = list(dict.fromkeys(r.shape for r in facts.runs))
     lead = default_shape(facts)
-    return [_sum_up(check, [_claim(check, check.run(facts, s), s) for s in shapes], lead) for check in CHECKS]
+    return [_sum_up(check, [_claim(facts, check, s) for s in shapes], lead) for check in CHECKS]
 
 
 def default_shape(facts: Facts) -> AttentionShape | None:
@@ -86,9 +86,23 @@ def default_shape(facts: Facts) -> AttentionShape | None:
     return max(facts.shapes() or facts.shapes("backward"), key=rank, default=None)
 
 
-def _claim(check: Check, out: Outcome, shape: AttentionShape | None) -> Claim:
+def _claim(facts: Facts, check: Check, shape: AttentionShape) -> Claim:
+    out, missing = check.run(facts, shape), ""
+    if out.verdict == CANNOT_TELL:
+        counters = _absent(check, [row for run in facts.runs if run.shape == shape for row in run.rows])
+        missing = f"{out.missing} Missing {counters}." if counters else out.missing
     return Claim(check.id, check.statement, out.verdict, out.sentence, out.value, out.unit, check.tolerance, out.inputs,
-                 out.missing, out.kind, check.figure, shape)
+                 missing, out.kind, check.figure, shape)
+
+
+def _absent(check: Check, rows: Sequence[Row]) -> str:
+    """The counters of a check that no launch has, and the ncu option that collects them; "" when all are there."""
+    absent = [c for c in check.columns if rows and not any(row[c] is not None for row in rows)]
+    if not absent:
+        return ""
+    listed = ", ".join(f"{c} ({table.column('launches', c).meaning})" for c in absent)
+    flag = metrics.missing_flag(absent, next((row["cc"] for row in rows if row["cc"]), None))
+    return f"counters that the report does not hold: {listed}" + (f"; collect them with {flag}" if flag else "")
 
 
 def _sum_up(check: Check, cases: Sequence[Claim], lead: AttentionShape | None) -> Claim:
@@ -104,12 +118,11 @@ def _sum_up(check: Check, cases: Sequence[Claim], lead: AttentionShape | None) -
 
 def _undecided(facts: Facts, check: Check) -> Claim:
     """On launches without our ranges: what is missing, counters included."""
-    absent = [c for c in check.columns if not any(row[c] is not None for row in facts.launches)]
-    columns = [f"{c} ({table.column('launches', c).meaning})" for c in absent]
-    parts = ([NO_RANGES] if facts.launches else ["profiled launches: this profile has none"]) + (
-        [f"counters that the report does not hold: {', '.join(columns)}"] if columns and facts.launches else [])
+    parts = [NO_RANGES] if facts.launches else ["profiled launches: this profile has none"]
+    if counters := _absent(check, facts.launches):
+        parts.append(counters)
     if not check.columns:
-        parts.append("unprofiled timings: `python -m profiler bench` or `run`")
+        parts.append("unprofiled timings: `python -m profiler run`")
     missing = "; ".join(parts) + "."
     return Claim(check.id, check.statement, CANNOT_TELL, f"Cannot tell: {missing}", tolerance=check.tolerance,
                  missing=missing, figure=check.figure)

@@ -19,9 +19,9 @@ REST = "rest"
 class LedgerRow:
     """One tensor (or one residual) of one stage in one direction.
 
-    tensor: its name, or "" for a residual row, which has its ``cause``. predicted_bytes: compulsory. measured_bytes:
-    the share of the launches' counter that falls to the tensor; kind "derived", for the counter knows no tensors. None and
-    "not available" where nothing was counted. Over one stage and direction, Σ measured_bytes is the counter,
+    tensor: its name, or "" for a residual row, which has a ``cause``. predicted_bytes: compulsory. measured_bytes:
+    the share of the launches' counter that falls to the tensor; kind "derived", for the counter knows no tensors. None
+    and "not available" where nothing was counted. Over one stage and direction, Σ measured_bytes is the counter,
     Σ predicted_bytes the prediction, and Σ residual_bytes their difference (negative: less was counted).
     """
 

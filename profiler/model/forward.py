@@ -142,7 +142,9 @@ def flash1(config: RunConfig) -> tuple[StagePrediction, ...]:
     blocks = count_blocks(Mask.parse(s.mask), s.nq, s.nk, block_m, block_n)
     rows = heads * _query_rows_visited(s, block_m, block_n)
     moved, row = rows * s.head_dim * s.element_bytes, rows * STATISTIC_BYTES
-    keys = heads * keys_seen(Mask.parse(s.mask), s.nq, s.nk) * s.head_dim * s.element_bytes
+    unseen = s.nk - (keys_seen(Mask.parse(s.mask), s.nq, s.nk) if s.nq else 0)
+    fetched = s.nk - unseen // block_n * block_n if unseen < s.nk else 0
+    keys = heads * fetched * s.head_dim * s.element_bytes
     return (StagePrediction(
         "attention", reads, writes, l2_to_sm={"Q": moved, "K": keys, "V": keys, "O": moved, "m": row, "l": row},
         sm_to_l2={"O": moved, "m": row, "l": row}, flops_visible=visible,
