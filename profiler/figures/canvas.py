@@ -75,8 +75,8 @@ def new(title: str, subtitle: str, foot: str, theme: str, size: str, *, left: fl
     for what, (text, font, colour) in lines.items():
         figure.add_annotation(
             text=text, name=what, xref="paper", yref="paper", x=0, y=0 if what == "foot" else 1, xshift=-left,
-            yshift=up[what], xanchor="left", yanchor="bottom" if what == "foot" else "top", align="left", showarrow=False, borderpad=0,
-            font={"size": font, "color": colour})
+            yshift=up[what], xanchor="left", yanchor="bottom" if what == "foot" else "top", align="left",
+            showarrow=False, borderpad=0, font={"size": font, "color": colour})
     return Canvas(figure, t, s, s.edge + left, right, top, bottom, height)
 
 

@@ -16,23 +16,13 @@ IMPLEMENTATIONS = {
     "sdpa_efficient": "SDPA memory-efficient", "fa3": "FlashAttention-3", "fa4": "FlashAttention-4",
 }
 STAGES = {
-    "scores": "S = Q·Kᵀ", "scale": "S = S·scale", "mask": "S = mask(S)", "softmax": "P = softmax(S)", "values": "O = P·V",
-    "attention": "attention",
+    "scores": "S = Q·Kᵀ", "scale": "S = S·scale", "mask": "S = mask(S)", "softmax": "P = softmax(S)",
+    "values": "O = P·V", "attention": "attention",
 }
 STAGE_SHORT = {"scores": "Q·Kᵀ", "scale": "scale", "mask": "mask", "softmax": "softmax", "values": "P·V",
                "attention": "attention"}
-TENSORS = {"q": "Q", "k": "K", "v": "V", "o": "O", "s": "S", "p": "P", "lse": "LSE", "delta": "Δ", "do": "dO", "dq": "dQ",
-           "dk": "dK", "dv": "dV", "m": "m", "l": "l", "partials": "split partials", "other": "other"}
-QUANTITIES = {  # column of the tables: (words, unit, words for a sentence)
-    "dram_bytes": ("HBM bytes of one pass", "B", "HBM bytes"),
-    "dram_read_bytes": ("HBM bytes read", "B", "HBM bytes read"),
-    "dram_write_bytes": ("HBM bytes written", "B", "HBM bytes written"),
-    "l2_to_sm_bytes": ("bytes from L2 to the SMs", "B", "L2 → SM bytes"),
-    "sm_to_l2_bytes": ("bytes from the SMs to L2", "B", "SM → L2 bytes"),
-    "peak_memory": ("peak memory above the inputs", "B", "peak memory"),
-    "time": ("time of one call", "s", "time"),
-    "tflops": ("throughput, 4·B·H·Nq·Nk·D per call, causal half", "FLOP/s", "FLOP/s"),
-}
+TENSORS = {"q": "Q", "k": "K", "v": "V", "o": "O", "s": "S", "p": "P", "lse": "LSE", "delta": "Δ", "do": "dO",
+           "dq": "dQ", "dk": "dK", "dv": "dV", "m": "m", "l": "l"}
 
 
 def implementation(name: Any) -> str:
@@ -47,7 +37,8 @@ def is_naive(name: str) -> bool:
 
 def stage(name: Any, short: bool = False) -> str:
     """The display name of a stage: ``scores`` reads "S = Q·Kᵀ", short "Q·Kᵀ"."""
-    return "unnamed" if units.missing(name) else (STAGE_SHORT if short else STAGES).get(name, str(name).replace("_", " "))
+    words = STAGE_SHORT if short else STAGES
+    return "unnamed" if units.missing(name) else words.get(name, str(name).replace("_", " "))
 
 
 def tensor(name: Any) -> str:
@@ -66,11 +57,11 @@ def mask(name: Any) -> str:
     return f"window of {side[0]} keys left, {side[1]} right"
 
 
-def shape(s: AttentionShape) -> str:
-    """A shape in words: "batch 1, 16 heads, N = 4,096, D = 64, bf16, full mask"."""
-    n = f"N = {units.whole(s.nq)}" if s.nq == s.nk else f"Nq = {units.whole(s.nq)}, Nk = {units.whole(s.nk)}"
+def shape(s: AttentionShape, lengths: bool = True) -> str:
+    """A shape in words: "batch 1, 16 heads, N = 4,096, D = 64, bf16, full mask"; on demand without its lengths."""
+    n = f"N = {units.whole(s.nq)}, " if s.nq == s.nk else f"Nq = {units.whole(s.nq)}, Nk = {units.whole(s.nk)}, "
     heads = f"{s.heads} heads" if s.heads == s.kv_heads else f"{s.heads} query and {s.kv_heads} key/value heads"
-    return f"batch {s.batch}, {heads}, {n}, D = {s.head_dim}, {s.dtype}, {mask(s.mask)}"
+    return f"batch {s.batch}, {heads}, {n if lengths else ''}D = {s.head_dim}, {s.dtype}, {mask(s.mask)}"
 
 
 def kernel(name: Any, length: int = 48) -> str:

@@ -99,9 +99,9 @@ def ledger(bundle: Bundle, shape: AttentionShape, implementations: Sequence[str]
 
 def title(data: pd.DataFrame, present: Sequence[str], compulsory: float | None) -> str:
     """The finding, from what was counted."""
-    moved = {name: _total(data, name) for name in present}
-    naive = next((n for n in present if labels.is_naive(n) and moved[n]), None)
-    fused = next((n for n in present if not labels.is_naive(n) and moved[n]), None)
+    moved = {name: total for name in present if (total := _total(data, name))}
+    naive = next((n for n in moved if labels.is_naive(n)), "")
+    fused = next((n for n in moved if not labels.is_naive(n)), "")
     if not naive and not fused:
         return "HBM bytes by stage, with counters missing"
     one = naive or fused
@@ -157,11 +157,12 @@ def _rows(data: pd.DataFrame, present: Sequence[str]) -> tuple[dict, dict, float
 
 
 def _reach(data: pd.DataFrame, share: float, compulsory: float) -> float:
-    """The end of the byte axis; where a long row has a segment too short for a label, with room for its name beside it."""
+    """The end of the byte axis; beside a long row with a segment too short for its name there is room for that."""
     rows = data.groupby(["implementation", "stage"])
     ends = rows[["bytes", "predicted_bytes"]].sum().max(axis=1).astype(float)
     short = rows["bytes"].min().fillna(0).astype(float) < 0.15 * ends.max()
-    return max(float(ends.max()) * 1.06, float((ends / (1 - share))[short].max() if short.any() else 0), compulsory * 1.06)
+    beside = float((ends / (1 - share))[short].max()) if short.any() else 0.0
+    return max(1.06 * float(ends.max()), beside, 1.06 * compulsory)
 
 
 def _aside(mine: pd.DataFrame, name: str, shape: AttentionShape, l2: int | None) -> str:

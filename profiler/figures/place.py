@@ -15,8 +15,8 @@ from itertools import pairwise, product
 # Advance widths of Inter in thousandths of an em, by group of characters; others count as a wide letter.
 _WIDTHS = {
     250: "'ijlI", 300: "!,.:; ·\u00a0", 350: "frt()/[]{|}", 400: '"²³', 450: "1-^_", 500: "s*?`–", 560: "7ackvxyzJL",
-    620: "025689bdeghnopquEFZµ", 660: "34BKPRSTXY#$&+<=>~×≤Σ−αΔ", 710: "ADV", 760: "CGHNOQU", 820: "w%", 860: "m", 900: "M",
-    960: "W@→←⇄",
+    620: "025689bdeghnopquEFZµ", 660: "34BKPRSTXY#$&+<=>~×≤Σ−αΔ", 710: "ADV", 760: "CGHNOQU", 820: "w%", 860: "m",
+    900: "M", 960: "W@→←⇄",
 }
 _WIDTH = {character: width for width, characters in _WIDTHS.items() for character in characters}
 SLACK = 1.03  # the system's sans may be wider than Inter
@@ -196,7 +196,8 @@ class Placer:
         # a leader line may cross a line of the figure only where there is no other way
         for crossing, ring, side in product((False, True), rings, sides):
             diagonal = 0.75 if all(side) else 1.0
-            spot = self._spot(text, x, y, side[0] * ring * diagonal, side[1] * ring * diagonal, side, size, outside, crossing)
+            dx, dy = (way * ring * diagonal for way in side)
+            spot = self._spot(text, x, y, dx, dy, side, size, outside, crossing)
             if spot:
                 self._take(spot)
                 return spot

@@ -7,13 +7,15 @@ from typing import Any
 
 import pandas as pd
 
+from profiler import table
 from profiler.bundle import Bundle
 from profiler.figures import labels, select, units
 from profiler.model import Roof, knows, predict, roofline_point, roofs
 from profiler.spec import AttentionShape
 
 COLUMNS = ["label", "implementation", "stage", "whole", "source", "launch", "launches", "kernel", "flops", "bytes",
-           "bytes_counted", "bytes_compulsory", "bytes_kind", "ns", "time_kind", "intensity", "flops_per_s", "why_not_drawn"]
+           "bytes_counted", "bytes_compulsory", "bytes_kind", "ns", "time_kind", "intensity", "flops_per_s",
+           "why_not_drawn"]
 LEVEL_COLUMNS = {"dram": ("dram_read_bytes", "dram_write_bytes"), "l2": ("l2_to_xbar_bytes",)}
 LEVEL_NAMES = {"dram": "HBM", "l2": "L2"}
 FLOP_COLUMNS = ("tensor_flops", "fp32_flops", "fp16_flops", "fp64_flops")
@@ -49,14 +51,14 @@ def attention_points(bundle: Bundle, shape: AttentionShape, implementations: Seq
 
 
 def launch_points(bundle: Bundle, *, level: str = "dram") -> pd.DataFrame:
-    """Each launch of any source as a point: FLOPs of tensor and CUDA cores as far as counted, time under the profiler."""
+    """Each launch of any source as a point: FLOPs of tensor and CUDA cores as far as counted, the profiler's time."""
     out = []
     for row in bundle.launches.to_dict("records"):
         known = tuple(c for c in FLOP_COLUMNS if not units.missing(row[c]))
         label = labels.kernel(row["kernel"]) if units.missing(row["stage"]) else \
             f"{labels.implementation(row['implementation'])}: {labels.stage(row['stage'], short=True)}"
-        out.append(_point(label, row["implementation"], row["stage"], pd.DataFrame([row]), level, known, row["duration_ns"],
-                          PROFILED, None))
+        out.append(_point(label, row["implementation"], row["stage"], pd.DataFrame([row]), level, known,
+                          row["duration_ns"], PROFILED, None))
     return pd.DataFrame(out, columns=COLUMNS)
 
 
@@ -76,8 +78,8 @@ def _point(label: str, implementation: Any, stage: Any, rows: pd.DataFrame, leve
         "label": label, "implementation": None if units.missing(implementation) else implementation,
         "stage": None if units.missing(stage) else stage, "whole": stage is None and implementation is not None,
         "source": rows["source"].iloc[0], "launch": numbers[0], "launches": ", ".join(map(str, numbers)),
-        "kernel": rows["kernel"].iloc[0] if len(numbers) == 1 else f"{len(numbers)} kernels", "flops": flops, "bytes": moved,
-        "bytes_counted": counted, "bytes_compulsory": need, "ns": ns, "time_kind": kind,
+        "kernel": rows["kernel"].iloc[0] if len(numbers) == 1 else f"{len(numbers)} kernels", "flops": flops,
+        "bytes": moved, "bytes_counted": counted, "bytes_compulsory": need, "ns": ns, "time_kind": kind,
         "bytes_kind": "measured" if moved == counted else "predicted, compulsory",
         "intensity": point.intensity if point else None, "flops_per_s": point.flops_per_s if point else None,
         "why_not_drawn": why,
@@ -92,11 +94,12 @@ def _sum(rows: pd.DataFrame, columns: Sequence[str]) -> float | None:
 
 def attention_roofs(bundle: Bundle, shape: AttentionShape, implementations: Sequence[str],
                     direction: str = "forward") -> list[Roof]:
-    """The roofs for one shape: peaks from the counters of the last implementation's matmul launch, measured ceilings."""
+    """The roofs for one shape: peaks from the counters of the last implementation that has them, measured ceilings."""
+    ceilings = bundle.profile.get("ceilings", ())
     for name in reversed(implementations):
         rows = select.launches(bundle, shape, name, direction)
         rows = rows[rows["tensor_peak_flops_per_s"].notna()] if rows["tensor_peak_flops_per_s"].notna().any() else rows
         if len(rows):
-            return roofs(counters=rows.iloc[-1].to_dict(), ceilings=bundle.profile.get("ceilings", ()), dtype=shape.dtype,
+            return roofs(counters=table.records(rows.tail(1))[0], ceilings=ceilings, dtype=shape.dtype,
                          head_dim=shape.head_dim)
-    return roofs(ceilings=bundle.profile.get("ceilings", ()), dtype=shape.dtype, head_dim=shape.head_dim)
+    return roofs(ceilings=ceilings, dtype=shape.dtype, head_dim=shape.head_dim)

@@ -17,12 +17,14 @@ from profiler.model.roofs import COUNTERS, MEASURED, ROOF_NAMES
 
 DASH = {COUNTERS: "solid", MEASURED: "dash"}  # anything else, a data sheet or a figure entered by hand, is dotted
 HOVER = ("<b>%{customdata[2]}</b><br>%{customdata[3]}<br>%{customdata[4]} at %{customdata[5]}<br>%{customdata[6]}<br>"
-         "%{customdata[7]}<br>time %{customdata[8]}<br>%{customdata[9]}launch %{customdata[10]} of %{customdata[1]}<extra></extra>")
+         "%{customdata[7]}<br>time %{customdata[8]}<br>%{customdata[9]}launch %{customdata[10]} of %{customdata[1]}"
+         "<extra></extra>")
 
 
-def roofline(points: pd.DataFrame, roofs: Sequence[Roof] | Mapping[str, Sequence[Roof]], profile: Mapping[str, Any] | None = None,
-             *, about: str = "", level: str = "dram", arrow: tuple[str, str] | None = ("naive", "flash2"),
-             theme: str = "light", size: str = "page") -> go.Figure:
+def roofline(points: pd.DataFrame, roofs: Sequence[Roof] | Mapping[str, Sequence[Roof]],
+             profile: Mapping[str, Any] | None = None, *, about: str = "", level: str = "dram",
+             arrow: tuple[str, str] | None = ("naive", "flash2"), theme: str = "light",
+             size: str = "page") -> go.Figure:
     """Points (tables of ``profiler.figures.points``) under roofs (``profiler.model.roofs``).
 
     roofs: of one GPU, or {GPU name: its roofs}. about: the shape in words, for the line under the title. level: which
@@ -30,12 +32,11 @@ def roofline(points: pd.DataFrame, roofs: Sequence[Roof] | Mapping[str, Sequence
     """
     groups = {str(k): list(v) for k, v in roofs.items()} if isinstance(roofs, Mapping) else {"": list(roofs)}
     drawn = points[points["why_not_drawn"].isna()]
-    kinds = "points measured" + ("" if drawn["bytes_kind"].eq("measured").all() else
-                                 ", bytes below compulsory raised to it (predicted)") + ", roofs by the source they name"
-    foot = canvas.foot(profile or {}, kinds)
+    raised = "" if drawn["bytes_kind"].eq("measured").all() else ", bytes below compulsory raised to it (predicted)"
+    foot = canvas.foot(profile or {}, f"points measured{raised}, roofs by the source they name")
     if drawn.empty:
-        return canvas.unavailable("No launch can be put under a roof", _absent(points) or "The source holds no launch.", foot,
-                                  theme, size)
+        return canvas.unavailable("No launch can be put under a roof", _absent(points) or "The source holds no launch.",
+                                  foot, theme, size)
     t, s = style.theme_of(theme), style.size_of(size)
     words = LEVEL_NAMES[level]
     limits = _limits(drawn, groups, level)
@@ -52,7 +53,8 @@ def roofline(points: pd.DataFrame, roofs: Sequence[Roof] | Mapping[str, Sequence
     for line in lines:
         placer.avoid_line(line["x"], line["y"])
         c.figure.add_scatter(
-            x=line["x"], y=line["y"], mode="lines", name=f"roof/{line['roof'].name}", hoverinfo="text", hovertext=line["hover"],
+            x=line["x"], y=line["y"], mode="lines", name=f"roof/{line['roof'].name}", hoverinfo="text",
+            hovertext=line["hover"],
             line={"color": style.SPECIAL if line["roof"].name == "special" else t.ink if line["active"] else t.muted,
                   "width": s.line * (2.6 if line["tie"] else 1 if line["active"] else 0.5),
                   "dash": DASH.get(line["roof"].source, "dot")})
@@ -94,15 +96,17 @@ def _limits(drawn: pd.DataFrame, groups: Mapping[str, Sequence[Roof]], level: st
     """Ranges of intensity and FLOP/s that hold every point, every ridge and the roofs' names."""
     every = [r for group in groups.values() for r in group]
     tops = [r.value for r in every if r.unit == "FLOP/s"]
-    ridges = [ridge(a, b) for group in groups.values() for a in group for b in group if a.name == "tensor" and b.name == level]
+    ridges = [ridge(a, b) for group in groups.values() for a in group for b in group
+              if a.name == "tensor" and b.name == level]
     x = [*drawn["intensity"], *ridges]
     y = [*drawn["flops_per_s"], *tops]
     low_x, high_x = min(min(x) / 40, 0.5), max(x) * 8
     return low_x, high_x, min(drawn["flops_per_s"]) / 8, max(y) * 2.6
 
 
-def _lines(device: str, group: Sequence[Roof], level: str, limits: tuple[float, float, float, float]) -> list[dict[str, Any]]:
-    """Each roof as a line: bandwidth up to the tensor roof of its source, compute from where it leaves the bandwidth."""
+def _lines(device: str, group: Sequence[Roof], level: str,
+           limits: tuple[float, float, float, float]) -> list[dict[str, Any]]:
+    """Each roof as a line: bandwidth up to the tensor roof of its source, compute from where it meets the bandwidth."""
     low, high, floor, _ = limits
     tensor = pick(group, "tensor")
     out = []
@@ -155,9 +159,10 @@ def _arrow(c: canvas.Canvas, placer: Placer, points: pd.DataFrame, arrow: tuple[
     a, b = pair
     xs, ys = [a["intensity"], b["intensity"]], [a["flops_per_s"], b["flops_per_s"]]
     c.figure.add_annotation(
-        x=math.log10(xs[1]), y=math.log10(ys[1]), ax=math.log10(xs[0]), ay=math.log10(ys[0]), xref="x", yref="y", axref="x",
-        ayref="y", text="", showarrow=True, arrowhead=2, arrowsize=1.1, arrowwidth=c.size.line * 0.7, name="arrow",
-        arrowcolor=style.mark(b["implementation"]).colour, standoff=c.size.marker, startstandoff=c.size.marker)
+        x=math.log10(xs[1]), y=math.log10(ys[1]), ax=math.log10(xs[0]), ay=math.log10(ys[0]), xref="x", yref="y",
+        axref="x", ayref="y", text="", showarrow=True, arrowhead=2, arrowsize=1.1, arrowwidth=c.size.line * 0.7,
+        arrowcolor=style.mark(b["implementation"]).colour, standoff=c.size.marker, startstandoff=c.size.marker,
+        name="arrow")
     placer.avoid_line(xs, ys)
     middle = [math.sqrt(v[0] * v[1]) for v in (xs, ys)]
     spot = placer.put(change(a, b, words).replace(", ", ",<br>"), *middle, c.size.body, distance=7, reach=130,
@@ -175,11 +180,13 @@ def _pair(points: pd.DataFrame, arrow: tuple[str, str] | None) -> tuple[dict, di
 
 def change(a: Mapping[str, Any], b: Mapping[str, Any], words: str = "HBM") -> str:
     """What differs from ``a`` to ``b``: "same 68.7 GFLOP, 94.8× fewer HBM bytes"."""
-    work = f"same {units.flop(b['flops'])}" if _same(a, b) else f"{units.flop(b['flops'])} instead of {units.flop(a['flops'])}"
+    mine, base = units.flop(b["flops"]), units.flop(a["flops"])
+    work = f"same {mine}" if _same(a, b) else f"{mine} instead of {base}"
     ratio = a["bytes"] / b["bytes"]
     if abs(ratio - 1) < 0.02:
         return f"{work}, the same {words} bytes"
-    return f"{work}, {units.times(ratio)} fewer {words} bytes" if ratio > 1 else f"{work}, {units.times(1 / ratio)} more {words} bytes"
+    fewer = f"{units.times(ratio)} fewer" if ratio > 1 else f"{units.times(1 / ratio)} more"
+    return f"{work}, {fewer} {words} bytes"
 
 
 def _same(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
@@ -205,7 +212,8 @@ def title(points: pd.DataFrame, groups: Mapping[str, Sequence[Roof]], level: str
     if at is None:
         return f"{labels.sentence(labels.count(len(drawn), 'point'))} by FLOP per {words} byte; a roof is missing"
     left = int((drawn["intensity"] < at).sum())
-    return f"{labels.sentence(labels.count(left, 'point'))} of {len(drawn)} left of the {words} ridge at {units.intensity(at)}"
+    return (f"{labels.sentence(labels.count(left, 'point'))} of {len(drawn)} left of the {words} ridge at "
+            f"{units.intensity(at)}")
 
 
 def _ridge(group: Sequence[Roof], level: str) -> float | None:
@@ -222,7 +230,8 @@ def _subtitle(points: pd.DataFrame, groups: Mapping[str, Sequence[Roof]], level:
     if len(naive) and memory:
         r = naive.iloc[0]
         parts.append(f"At {units.intensity(r['intensity'])} the {LEVEL_NAMES[level]} roof allows {r['label']} "
-                     f"{units.flops(r['intensity'] * memory.value)}; it reaches {units.number(r['flops_per_s'] / 1e12)}.")
+                     f"{units.flops(r['intensity'] * memory.value)}; it reaches "
+                     f"{units.number(r['flops_per_s'] / 1e12)}.")
     return " ".join(p for p in (*parts, _absent(points)) if p)
 
 
@@ -230,7 +239,8 @@ def _absent(points: pd.DataFrame) -> str:
     """Which points are not drawn, and why."""
     left_out = points[points["why_not_drawn"].notna()]
     by_reason = [f"{labels.join([labels.escape(x) for x in rows['label'].drop_duplicates()[:4]])}"
-                 f"{' and others' if rows['label'].nunique() > 4 else ''} ({why})" for why, rows in left_out.groupby("why_not_drawn")]
+                 f"{' and others' if rows['label'].nunique() > 4 else ''} ({why})"
+                 for why, rows in left_out.groupby("why_not_drawn")]
     return f"Not drawn: {'; '.join(by_reason)}." if by_reason else ""
 
 
@@ -239,10 +249,12 @@ def _custom(r: Mapping[str, Any], groups: Mapping[str, Sequence[Roof]], level: s
     roof = min([v for v in (memory and memory.value * r["intensity"], tensor and tensor.value) if v], default=None)
     share = f"{units.percent(100 * r['flops_per_s'] / roof)} of the lower roof there<br>" if roof else ""
     counted = units.nbytes(r["bytes_counted"])
-    moved = f"{units.nbytes(r['bytes'])} {LEVEL_NAMES[level]} bytes" + ("" if r["bytes_kind"] == "measured" else f" (compulsory; {counted} counted)")
-    return [int(r["launch"]), labels.escape(r["source"]), labels.escape(r["label"]), labels.escape(labels.shorten(str(r["kernel"]), 80)),
-            units.flops(r["flops_per_s"]), units.intensity(r["intensity"]), units.flop(r["flops"]) + " counted on the Tensor Cores",
-            moved, f"{units.duration(r['ns'])}, {r['time_kind']}", share, r["launches"]]
+    note = "" if r["bytes_kind"] == "measured" else f" (compulsory; {counted} counted)"
+    return [int(r["launch"]), labels.escape(r["source"]), labels.escape(r["label"]),
+            labels.escape(labels.shorten(str(r["kernel"]), 80)), units.flops(r["flops_per_s"]),
+            units.intensity(r["intensity"]), f"{units.flop(r['flops'])} counted",
+            f"{units.nbytes(r['bytes'])} of {LEVEL_NAMES[level]}{note}", f"{units.duration(r['ns'])}, {r['time_kind']}",
+            share, r["launches"]]
 
 
 def _roof_rows(groups: Mapping[str, Sequence[Roof]]) -> pd.DataFrame:

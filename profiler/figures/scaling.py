@@ -18,9 +18,11 @@ COLUMNS = ["implementation", "n", "quantity", "value", "unit", "kind", "low", "h
 LAUNCH_QUANTITIES = {"dram_bytes": ("dram_read_bytes", "dram_write_bytes"), "l2_to_sm": ("l2_to_sm_bytes",),
                      "sm_to_l2": ("sm_to_l2_bytes",)}
 AXIS = {  # quantity: (axis title, unit, words in a sentence)
-    "dram_bytes": ("HBM bytes of one pass", "B", "HBM bytes"), "l2_to_sm": ("bytes from L2 to the SMs", "B", "L2 → SM bytes"),
+    "dram_bytes": ("HBM bytes of one pass", "B", "HBM bytes"),
+    "l2_to_sm": ("bytes from L2 to the SMs", "B", "L2 → SM bytes"),
     "sm_to_l2": ("bytes from the SMs to L2", "B", "SM → L2 bytes"),
-    "peak_memory": ("peak memory above the inputs", "B", "peak memory"), "time": ("time of one pass, unprofiled median", "ns", "time"),
+    "peak_memory": ("peak memory above the inputs", "B", "peak memory"),
+    "time": ("time of one pass, unprofiled median", "ns", "time"),
     "tflops": ("FLOP/s by 4·B·H·Nq·Nk·D a pass, half of it when causal", "FLOP/s", "FLOP/s"),
 }
 
@@ -36,8 +38,8 @@ def frame(bundle: Bundle, shape: AttentionShape, quantity: str = "dram_bytes",
             base = {"implementation": name, "n": n, "quantity": quantity, "unit": AXIS[quantity][1]}
             value, spread, why = _measured(rows, quantity)
             launch = int(rows["launch"].iloc[0]) if "launch" in rows else None
-            out.append({**base, "value": value, "kind": "measured", "low": spread[0], "high": spread[1], "launch": launch,
-                        "why_not_drawn": why})
+            out.append({**base, "value": value, "kind": "measured", "low": spread[0], "high": spread[1],
+                        "launch": launch, "why_not_drawn": why})
             expected = _predicted(config, quantity)
             if expected is not None:
                 out.append({**base, "value": expected, "kind": "predicted"})
@@ -45,7 +47,9 @@ def frame(bundle: Bundle, shape: AttentionShape, quantity: str = "dram_bytes",
     return data.astype({"n": "Int64", "value": "Float64", "low": "Float64", "high": "Float64", "launch": "Int64"})
 
 
-def _configurations(bundle: Bundle, shape: AttentionShape, name: str, direction: str, quantity: str) -> list[pd.DataFrame]:
+def _configurations(bundle: Bundle, shape: AttentionShape, name: str, direction: str,
+                    quantity: str) -> list[pd.DataFrame]:
+    """The rows of each length, of the fastest tuning."""
     table = bundle.launches if quantity in LAUNCH_QUANTITIES else bundle.timings
     rows = select.matching(table, shape, name, direction, free=("nq", "nk"))
     rows = rows[rows["nq"].eq(rows["nk"]).fillna(False).astype(bool)]
@@ -84,7 +88,7 @@ def convention_flops(shape: AttentionShape, direction: str = "forward") -> float
 
 
 def _predicted(config: Any, quantity: str) -> float | None:
-    if not knows(config.implementation, config.direction) or quantity not in ("dram_bytes", "l2_to_sm", "sm_to_l2", "peak_memory"):
+    if quantity in ("time", "tflops") or not knows(config.implementation, config.direction):
         return None
     prediction = predict(config)
     if quantity == "peak_memory":
@@ -110,10 +114,12 @@ def scaling(bundle: Bundle, shape: AttentionShape, quantity: str = "dram_bytes",
     slopes = {name: _slope(rows) for name, rows in measured.groupby("implementation")}
     present = [name for name in implementations if name in slopes]
     s = style.size_of(size)
-    ends = {name: f"<b>{labels.implementation(name)}</b>{_power(slopes[name]) if unit != 'FLOP/s' else ''}" for name in present}
+    ends = {name: f"<b>{labels.implementation(name)}</b>{'' if unit == 'FLOP/s' else _power(slopes[name])}"
+            for name in present}
     ticks = canvas.decades(float(drawn["value"].min()) / 2, float(drawn["value"].max()) * 2)
     right = canvas.beside(ends.values(), s.body) + s.marker / 2
-    c = canvas.new(title(measured, present, slopes, words, unit), _subtitle(shape, data), foot, theme, size, right=right,
+    about = f"{labels.sentence(labels.shape(shape, lengths=False))}. {_absent(data)}".strip()
+    c = canvas.new(title(measured, present, slopes, words, unit), about, foot, theme, size, right=right,
                    left=canvas.beside([units.tick(v, unit) for v in ticks], s.body) + 1.9 * s.body)
     lengths = sorted(int(n) for n in drawn["n"].unique())
     x_axis = canvas.log_axis(lengths[0] / 1.15, lengths[-1] * 1.15, ticks=_powers_of_two(lengths))
@@ -149,12 +155,14 @@ def _series(c: canvas.Canvas, rows: pd.DataFrame, name: str, unit: str) -> None:
         error = {"type": "data", "symmetric": False, "array": list(measured["high"] - measured["value"]), "width": 0,
                  "arrayminus": list(measured["value"] - measured["low"]), "color": look.colour, "thickness": 1.5}
     c.figure.add_scatter(
-        x=list(measured["n"]), y=list(measured["value"]), mode="markers" if len(predicted) else "lines+markers", name=name,
-        error_y=error, line={"color": look.colour, "width": c.size.line * 0.5},
+        x=list(measured["n"]), y=list(measured["value"]), mode="markers" if len(predicted) else "lines+markers",
+        name=name, error_y=error, line={"color": look.colour, "width": c.size.line * 0.5},
         marker={"color": look.colour, "symbol": look.symbol, "size": c.size.marker * 0.9, "opacity": 1,
                 "line": {"color": style.outline(look.colour, c.theme), "width": 1.5}},
-        customdata=[[None if units.missing(r.launch) else int(r.launch), units.quantity(r.value, unit)] for r in measured.itertuples()],
-        hovertemplate=f"<b>{labels.implementation(name)}</b>, measured<br>N = %{{x:,}}: %{{customdata[1]}}<extra></extra>")
+        customdata=[[None if units.missing(r.launch) else int(r.launch), units.quantity(r.value, unit)]
+                    for r in measured.itertuples()],
+        hovertemplate=f"<b>{labels.implementation(name)}</b>, measured<br>N = %{{x:,}}: %{{customdata[1]}}"
+                      "<extra></extra>")
 
 
 def _slope(rows: pd.DataFrame) -> Any:
@@ -175,10 +183,12 @@ def title(measured: pd.DataFrame, present: Sequence[str], slopes: dict[str, Any]
     head = labels.sentence(words)
     one = naive or fused
     if naive and fused:
-        both = measured[measured["implementation"].eq(naive)].merge(measured[measured["implementation"].eq(fused)], on="n")
+        sides = [measured[measured["implementation"].eq(name)] for name in (naive, fused)]
+        both = sides[0].merge(sides[1], on="n")
         a, b = slopes[naive], slopes[fused]
         if unit == "B" and a and b and a.points > 2 and b.points > 2:
-            grow = f"{head} {'grow' if words.endswith('bytes') else 'grows'} as N<sup>{a.value:.2f}</sup> in naive attention"
+            grow = "grow" if words.endswith("bytes") else "grows"
+            grow = f"{head} {grow} as N<sup>{a.value:.2f}</sup> in naive attention"
             if abs(a.value - b.value) < 0.05:
                 return f"{grow} and in {labels.implementation(fused)} alike"
             return f"{grow}, as N<sup>{b.value:.2f}</sup> in FlashAttention"
@@ -186,22 +196,17 @@ def title(measured: pd.DataFrame, present: Sequence[str], slopes: dict[str, Any]
             r = both.iloc[-1]
             slow, fast = (r["value_x"], r["value_y"]) if unit == "ns" else (r["value_y"], r["value_x"])
             ratio, way = (slow / fast, "faster") if slow >= fast else (fast / slow, "slower")
-            return f"At N = {units.whole(r['n'])} {labels.implementation(fused)} is {units.times(ratio)} {way} than naive"
+            return (f"At N = {units.whole(r['n'])} {labels.implementation(fused)} is {units.times(ratio)} {way} "
+                    "than naive")
     slope = slopes[one] if one else None
     grows = f", growing as N<sup>{slope.value:.2f}</sup>" if slope and slope.points > 2 and unit != "FLOP/s" else ""
     return f"{head} of {labels.implementation(one)} over N{grows}"
 
 
-def _subtitle(shape: AttentionShape, data: pd.DataFrame) -> str:
-    heads = f"{shape.heads} heads" if shape.heads == shape.kv_heads else f"{shape.heads} query and {shape.kv_heads} key/value heads"
-    about = f"Batch {shape.batch}, {heads}, D = {shape.head_dim}, {shape.dtype}, {labels.mask(shape.mask)}."
-    return " ".join(part for part in (about, _absent(data)) if part)
-
-
 def _absent(data: pd.DataFrame) -> str:
     """Which measurements are missing, and why."""
     gone = data[data["why_not_drawn"].notna()]
-    parts = [f"{labels.implementation(name)} at N = {', '.join(units.whole(n) for n in rows['n'])} ({labels.escape(why)})"
+    parts = [f"{labels.implementation(name)} at N = {', '.join(map(units.whole, rows['n']))} ({labels.escape(why)})"
              for (name, why), rows in gone.groupby(["implementation", "why_not_drawn"], sort=False)]
     return f"Not drawn: {'; '.join(parts)}." if parts else ""
 

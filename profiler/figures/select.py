@@ -41,7 +41,8 @@ def launches(bundle: Bundle, shape: AttentionShape, implementation: str, directi
     return best(bundle, matching(bundle.launches, shape, implementation, direction)).sort_values("launch")
 
 
-def timing(bundle: Bundle, shape: AttentionShape, implementation: str, direction: str = "forward") -> dict[str, Any] | None:
+def timing(bundle: Bundle, shape: AttentionShape, implementation: str,
+           direction: str = "forward") -> dict[str, Any] | None:
     """The unprofiled measurement of an implementation on a shape; None where there is none."""
     rows = best(bundle, matching(bundle.timings, shape, implementation, direction))
     return None if rows.empty else rows.iloc[0].to_dict()
@@ -60,7 +61,8 @@ def device(bundle: Bundle, row: Any = None) -> DeviceSpec:
     known = {} if row is None else {k: v for k, v in dict(row).items() if not units.missing(v)}
     return DeviceSpec(
         name=str(gpu.get("name") or known.get("device") or ""), cc=str(gpu.get("cc") or known.get("cc") or ""),
-        sm_count=gpu.get("sm_count") or known.get("sm_count"), l2_size_bytes=gpu.get("l2_size_bytes") or known.get("l2_size_bytes"),
+        sm_count=gpu.get("sm_count") or known.get("sm_count"),
+        l2_size_bytes=gpu.get("l2_size_bytes") or known.get("l2_size_bytes"),
         sm_clock_hz=known.get("sm_clock_hz"), dram_bytes_per_s=known.get("dram_peak_bytes_per_s"),
         l2_bytes_per_s=known.get("l2_peak_bytes_per_s"), tensor_flops_per_s=known.get("tensor_peak_flops_per_s"),
         source="report counters")

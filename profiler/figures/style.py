@@ -1,7 +1,7 @@
 """One look for every figure: colours, markers, type and margins, in light and dark, on a page and on a stage.
 
-A tensor and an implementation keep their colour everywhere (Okabe–Ito, told apart by colour-blind readers); markers tell
-implementations apart in greyscale too. Reads are a tint, writes the full colour; text is always ink.
+A tensor and an implementation keep their colour everywhere (Okabe–Ito, told apart by colour-blind readers); markers
+tell implementations apart in greyscale too. Reads are a tint, writes the full colour; text is always ink.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ FONT = 'Inter, system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", A
 INPUTS, GRADIENTS, STATISTICS = "#0072B2", "#56B4E9", "#009E73"
 SCORES, PROBABILITIES, SPECIAL = "#E69F00", "#D55E00", "#7B61A8"
 TENSOR = {
-    "s": SCORES, "p": PROBABILITIES, **dict.fromkeys("qkvo", INPUTS), **dict.fromkeys(("do", "dq", "dk", "dv"), GRADIENTS),
-    **dict.fromkeys(("lse", "delta", "m", "l", "partials"), STATISTICS),
+    "s": SCORES, "p": PROBABILITIES, **dict.fromkeys("qkvo", INPUTS),
+    **dict.fromkeys(("do", "dq", "dk", "dv"), GRADIENTS),
+    **dict.fromkeys(("lse", "delta", "m", "l", "partial o", "partial lse"), STATISTICS),
 }
 OTHER = "#8A939E"  # bytes of no tensor that the model knows
 
@@ -129,7 +130,8 @@ def contrast(a: str, b: str) -> float:
 
 def mix(colour: str, other: str, share: float) -> str:
     """``share`` of ``colour`` over ``other``."""
-    return "#" + "".join(f"{round(a * share + b * (1 - share)):02X}" for a, b in zip(_channels(colour), _channels(other)))
+    pairs = zip(_channels(colour), _channels(other))
+    return "#" + "".join(f"{round(a * share + b * (1 - share)):02X}" for a, b in pairs)
 
 
 def tint(colour: str, theme: Theme) -> str:
@@ -150,15 +152,16 @@ def outline(colour: str, theme: Theme) -> str:
 def template(theme: str = "light", size: str = "page") -> go.layout.Template:
     """The Plotly template of a theme and a size: use it for any chart that should look like ours."""
     t, s = theme_of(theme), size_of(size)
-    axis = {"gridcolor": t.grid, "linecolor": t.grid, "zeroline": False, "ticks": "", "automargin": False, "color": t.ink,
-            "tickfont": {"size": s.body}, "title": {"font": {"size": s.body, "color": t.muted}}}
+    axis = {"gridcolor": t.grid, "linecolor": t.grid, "zeroline": False, "ticks": "", "automargin": False,
+            "color": t.ink, "tickfont": {"size": s.body}, "title": {"font": {"size": s.body, "color": t.muted}}}
     return go.layout.Template(
         layout={
-            "font": {"family": FONT, "size": s.body, "color": t.ink}, "paper_bgcolor": t.ground, "plot_bgcolor": t.ground,
-            "title": {"font": {"size": s.title, "color": t.ink}, "x": 0, "xanchor": "left"},
+            "font": {"family": FONT, "size": s.body, "color": t.ink}, "paper_bgcolor": t.ground,
+            "plot_bgcolor": t.ground, "title": {"font": {"size": s.title, "color": t.ink}, "x": 0, "xanchor": "left"},
             "xaxis": axis, "yaxis": axis, "colorway": [m.colour for m in IMPLEMENTATION.values()], "showlegend": False,
-            "hoverlabel": {"font": {"family": FONT, "size": s.body, "color": t.ink}, "bgcolor": mix(t.ink, t.ground, 0.06),
-                           "bordercolor": t.muted, "align": "left", "namelength": -1},
+            "hoverlabel": {"font": {"family": FONT, "size": s.body, "color": t.ink},
+                           "bgcolor": mix(t.ink, t.ground, 0.06), "bordercolor": t.muted, "align": "left",
+                           "namelength": -1},
             "separators": ".,",
         },
         data={"scatter": [{"cliponaxis": False}]},

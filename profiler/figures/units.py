@@ -112,4 +112,4 @@ def quantity(value: Any, unit: str) -> str:
 def tick(value: float, unit: str = "") -> str:
     """An axis tick: as ``quantity`` without trailing zeros, so 200 MB and 1 GB; without a unit 1,000."""
     text = quantity(value, unit) if unit in ("ns", "%", "×") else si(value, unit, 6) if unit else number(value, 6)
-    return re.sub(r"(\.\d*?)0+(?!\d)", r"\1", text).replace(f".{NBSP}", NBSP).replace(".%", "%").replace(".×", "×").removesuffix(".")
+    return re.sub(r"\.(\d*?)0+(?=\D|$)", lambda m: f".{m[1]}" if m[1] else "", text)

@@ -1,7 +1,7 @@
 """Render figures with a headless Chromium: pictures to look at, and the boxes of all text as the browser lays it out.
 
-As a script: ``python -m tests.figures.render OUT_FOLDER [NAME ...]`` draws every figure of the synthetic bundle, in light
-and dark, on a page and on a stage.
+As a script: ``python -m tests.figures.render OUT_FOLDER [NAME ...]`` draws every figure of the synthetic bundle, in
+light and dark, on a page and on a stage.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ BOXES = """(selector) => [...document.querySelectorAll(selector)].filter(e => e.
 
 def chromium() -> str | None:
     """A Chromium or Chrome of this machine; None where there is none."""
-    return next((p for n in ("chromium", "chromium-browser", "google-chrome", "chrome") if (p := shutil.which(n))), None)
+    names = ("chromium", "chromium-browser", "google-chrome", "chrome")
+    return next((path for name in names if (path := shutil.which(name))), None)
 
 
 @contextmanager
