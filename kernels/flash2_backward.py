@@ -1,12 +1,16 @@
 """FlashAttention-2 backward in plain Triton: P is recomputed block by block from the row statistics; no N x N buffer.
 
-With S = scale Q K', P = exp(S - LSE), dP = dO V' and Delta = rowsum(dO * O) - dLSE (FlashAttention-2, arXiv 2307.08691, algorithm 2):
+With S = scale Q K', P = exp(S - LSE), dP = dO V' and Delta = rowsum(dO * O) - dLSE (FlashAttention-2,
+                                                                                     arXiv 2307.08691, algorithm 2):
     dV = P' dO      dS = P * (dP - Delta)      dK = scale dS' Q      dQ = scale dS K
 Two designs with the same mathematics:
-- two passes: one program per block of keys makes dK and dV, one per block of queries makes dQ. S and dP are computed twice (7 products
+- two passes: one program per block of keys makes dK and dV,
+one per block of queries makes dQ. S and dP are computed twice (7 products
   for 5), every sum has one order, so the result is bitwise reproducible.
-- one pass over blocks of keys: dQ is added to a float32 buffer by atomics, in whatever order the programs come (5 products).
-Programs over keys hold S' and dP' (keys in rows), so that P' and dS' are register operands of the products that make dV and dK.
+- one pass over blocks of keys: dQ is added to a float32 buffer by atomics,
+in whatever order the programs come (5 products).
+Programs over keys hold S' and dP' (keys in rows),
+so that P' and dS' are register operands of the products that make dV and dK.
 """
 
 from __future__ import annotations
@@ -32,7 +36,8 @@ PAD = 128  # statistics are padded to a multiple of the largest block of queries
 
 
 @triton.jit
-def _tile(X, strides, b, h, row, N, D: tl.constexpr, ROWS: tl.constexpr, DP: tl.constexpr, TMA: tl.constexpr, EVEN: tl.constexpr):
+def _tile(X, strides, b, h, row, N, D: tl.constexpr, ROWS: tl.constexpr, DP: tl.constexpr, TMA: tl.constexpr,
+          EVEN: tl.constexpr):
     """ROWS x DP elements of X[b, h] from `row` on; what lies outside N x D reads as 0."""
     if TMA:
         return X.load([b, h, row, 0]).reshape(ROWS, DP)
@@ -62,15 +67,15 @@ def _store(X, x, bh, row, N, D: tl.constexpr, ROWS: tl.constexpr, DP: tl.constex
     tl.store(ptr, x.to(X.dtype.element_ty), mask=(r < N)[:, None] & (c < D)[None, :])
 
 
-@triton.jit
-def _prepare(O, DO, LSE, DLSE, STATS, DELTA, ACC, so, sdo, H, NQ, NQP, stat_scale, D: tl.constexpr, DP: tl.constexpr,
+@triton.jit(do_not_specialize=["H", "NQ"])
+def _prepare(OUT, DO, LSE, DLSE, STATS, DELTA, ACC, so, sdo, H, NQ, NQP, stat_scale, D: tl.constexpr, DP: tl.constexpr,
              BM: tl.constexpr, HAS_DLSE: tl.constexpr, ZERO: tl.constexpr):
-    """Per query: -LSE in base 2 and Delta. A row that sees no key, and padding, gets -inf: its P is 0 everywhere."""
+    """Per query: -LSE times a factor and -Delta. Rows without keys, and padding, get -inf: their P is 0."""
     blocks = NQP // BM
     bh = tl.program_id(0) // blocks
     m0 = (tl.program_id(0) % blocks) * BM
     rows = m0 + tl.arange(0, BM)
-    o = _tile(O, so, bh // H, bh % H, m0, NQ, D, BM, DP, False, False).to(tl.float32)
+    o = _tile(OUT, so, bh // H, bh % H, m0, NQ, D, BM, DP, False, False).to(tl.float32)
     do = _tile(DO, sdo, bh // H, bh % H, m0, NQ, D, BM, DP, False, False).to(tl.float32)
     at = bh.to(tl.int64) * NQ + rows
     lse = tl.load(LSE + at, mask=rows < NQ, other=float("-inf"))
@@ -86,7 +91,7 @@ def _prepare(O, DO, LSE, DLSE, STATS, DELTA, ACC, so, sdo, H, NQ, NQP, stat_scal
         tl.store(ACC + out[:, None] * DP + c[None, :], tl.zeros([BM, DP], tl.float32))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["NQ"])
 def _finish(ACC, DQ, NQ, NQP, scale, D: tl.constexpr, DP: tl.constexpr, BM: tl.constexpr):
     """The atomically summed dQ, scaled and in the operands' type."""
     blocks = NQP // BM
@@ -99,7 +104,7 @@ def _finish(ACC, DQ, NQ, NQP, scale, D: tl.constexpr, DP: tl.constexpr, BM: tl.c
 
 @triton.jit
 def _visible(x, keys, queries, lowest, highest, LEFT: tl.constexpr, RIGHT: tl.constexpr):
-    """x where query i may see key j, i + lowest <= j <= i + highest; 0 elsewhere. keys and queries broadcast against x."""
+    """x where query i may see key j, i + lowest <= j <= i + highest; 0 elsewhere."""
     if RIGHT:
         x = tl.where(keys <= queries + highest, x, 0.0)
     if LEFT:
@@ -108,8 +113,10 @@ def _visible(x, keys, queries, lowest, highest, LEFT: tl.constexpr, RIGHT: tl.co
 
 
 @triton.jit
-def _key_loop(dk, dv, k, v, Q, DO, STATS, DELTA, ACC, sq, sdo, b, h, bh, n0, begin, end, NQ, NK, NQP, qk_scale, lowest, highest,
-              D: tl.constexpr, DP: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, MASK: tl.constexpr, LEFT: tl.constexpr,
+def _key_loop(dk, dv, k, v, Q, DO, STATS, DELTA, ACC, sq, sdo, b, h, bh, n0, begin, end, NQ, NK, NQP, qk_scale,
+              lowest, highest,
+              D: tl.constexpr, DP: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, MASK: tl.constexpr,
+              LEFT: tl.constexpr,
               RIGHT: tl.constexpr, ATOMIC: tl.constexpr, TMA: tl.constexpr, EVEN_Q: tl.constexpr, EVEN_K: tl.constexpr,
               SEED: tl.constexpr):
     """Add the query blocks [begin, end) of one query head to dK and dV of one block of keys."""
@@ -148,9 +155,10 @@ def _key_loop(dk, dv, k, v, Q, DO, STATS, DELTA, ACC, sq, sdo, b, h, bh, n0, beg
 
 @triton.jit
 def _key_head(dk, dv, k, v, Q, DO, STATS, DELTA, ACC, sq, sdo, b, h, bh, n0, NQ, NK, NQP, qk_scale, lowest, highest,
-              D: tl.constexpr, DP: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, LEFT: tl.constexpr, RIGHT: tl.constexpr,
+              D: tl.constexpr, DP: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, LEFT: tl.constexpr,
+              RIGHT: tl.constexpr,
               ATOMIC: tl.constexpr, TMA: tl.constexpr, EVEN_Q: tl.constexpr, EVEN_K: tl.constexpr, SEED: tl.constexpr):
-    """One query head: blocks that cross the diagonal with a mask, the blocks every key of the block is seen from without."""
+    """One query head: with a mask the blocks that cross an edge, without it those that see every key of the block."""
     begin, end = 0, NQ
     if RIGHT:
         begin = tl.maximum(n0 - highest, 0) // BM * BM
@@ -159,21 +167,24 @@ def _key_head(dk, dv, k, v, Q, DO, STATS, DELTA, ACC, sq, sdo, b, h, bh, n0, NQ,
     first, last = begin, end
     if RIGHT:
         first = tl.minimum(tl.cdiv(tl.maximum(n0 + BN - 1 - highest, 0), BM) * BM, end)
-        dk, dv = _key_loop(dk, dv, k, v, Q, DO, STATS, DELTA, ACC, sq, sdo, b, h, bh, n0, begin, first, NQ, NK, NQP, qk_scale, lowest, highest,
+        dk, dv = _key_loop(dk, dv, k, v, Q, DO, STATS, DELTA, ACC, sq, sdo, b, h, bh, n0, begin, first, NQ, NK, NQP,
+                           qk_scale, lowest, highest,
                            D, DP, BM, BN, True, LEFT, RIGHT, ATOMIC, TMA, EVEN_Q, EVEN_K, SEED)
     if LEFT:
         last = tl.minimum(tl.maximum(tl.maximum(n0 - lowest + 1, 0) // BM * BM, first), end)
-    dk, dv = _key_loop(dk, dv, k, v, Q, DO, STATS, DELTA, ACC, sq, sdo, b, h, bh, n0, first, last, NQ, NK, NQP, qk_scale, lowest, highest,
-                       D, DP, BM, BN, False, LEFT, RIGHT, ATOMIC, TMA, EVEN_Q, EVEN_K, SEED)
+    dk, dv = _key_loop(dk, dv, k, v, Q, DO, STATS, DELTA, ACC, sq, sdo, b, h, bh, n0, first, last, NQ, NK, NQP,
+                       qk_scale, lowest, highest, D, DP, BM, BN, False, LEFT, RIGHT, ATOMIC, TMA, EVEN_Q, EVEN_K, SEED)
     if LEFT:
-        dk, dv = _key_loop(dk, dv, k, v, Q, DO, STATS, DELTA, ACC, sq, sdo, b, h, bh, n0, last, end, NQ, NK, NQP, qk_scale, lowest, highest,
+        dk, dv = _key_loop(dk, dv, k, v, Q, DO, STATS, DELTA, ACC, sq, sdo, b, h, bh, n0, last, end, NQ, NK, NQP,
+                           qk_scale, lowest, highest,
                            D, DP, BM, BN, True, LEFT, RIGHT, ATOMIC, TMA, EVEN_Q, EVEN_K, SEED)
     return dk, dv
 
 
-@triton.jit
-def _key_pass(Q, K, V, DO, STATS, DELTA, DK, DV, ACC, sq, sk, sv, sdo, HK, NQ, NK, NQP, scale, qk_scale, lowest, highest,
-              GROUP: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, LEFT: tl.constexpr,
+@triton.jit(do_not_specialize=["HK", "NQ", "NK", "lowest", "highest"])
+def _key_pass(Q, K, V, DO, STATS, DELTA, DK, DV, ACC, sq, sk, sv, sdo, HK, NQ, NK, NQP, scale, qk_scale, lowest,
+              highest, GROUP: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+              LEFT: tl.constexpr,
               RIGHT: tl.constexpr, ATOMIC: tl.constexpr, TMA: tl.constexpr, EVEN_Q: tl.constexpr, EVEN_K: tl.constexpr,
               SEED: tl.constexpr):
     """dK and dV of one block of keys, summed over the query heads of its group in float32 (and dQ, by atomics)."""
@@ -186,11 +197,12 @@ def _key_pass(Q, K, V, DO, STATS, DELTA, DK, DV, ACC, sq, sk, sv, sdo, HK, NQ, N
     dk = tl.zeros([BN, DP], tl.float32)
     dv = tl.zeros([BN, DP], tl.float32)
     if GROUP == 1:
-        dk, dv = _key_head(dk, dv, k, v, Q, DO, STATS, DELTA, ACC, sq, sdo, b, hk, bhk, n0, NQ, NK, NQP, qk_scale, lowest, highest,
-                           D, DP, BM, BN, LEFT, RIGHT, ATOMIC, TMA, EVEN_Q, EVEN_K, SEED)
+        dk, dv = _key_head(dk, dv, k, v, Q, DO, STATS, DELTA, ACC, sq, sdo, b, hk, bhk, n0, NQ, NK, NQP, qk_scale,
+                           lowest, highest, D, DP, BM, BN, LEFT, RIGHT, ATOMIC, TMA, EVEN_Q, EVEN_K, SEED)
     else:
         for g in range(GROUP):
-            dk, dv = _key_head(dk, dv, k, v, Q, DO, STATS, DELTA, ACC, sq, sdo, b, hk * GROUP + g, bhk * GROUP + g, n0, NQ, NK, NQP,
+            dk, dv = _key_head(dk, dv, k, v, Q, DO, STATS, DELTA, ACC, sq, sdo, b, hk * GROUP + g, bhk * GROUP + g,
+                               n0, NQ, NK, NQP,
                                qk_scale, lowest, highest, D, DP, BM, BN, LEFT, RIGHT, ATOMIC, TMA, EVEN_Q, EVEN_K, SEED)
     _store(DK, dk * scale, bhk, n0, NK, D, BN, DP)
     _store(DV, dv, bhk, n0, NK, D, BN, DP)
@@ -198,8 +210,8 @@ def _key_pass(Q, K, V, DO, STATS, DELTA, DK, DV, ACC, sq, sk, sv, sdo, HK, NQ, N
 
 @triton.jit
 def _query_loop(dq, q, do, K, V, neg_lse, neg_delta, sk, sv, b, hk, m0, begin, end, NK, qk_scale, lowest, highest,
-                D: tl.constexpr, DP: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, MASK: tl.constexpr, TAIL: tl.constexpr,
-                LEFT: tl.constexpr, RIGHT: tl.constexpr, TMA: tl.constexpr, EVEN_K: tl.constexpr):
+                D: tl.constexpr, DP: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, MASK: tl.constexpr,
+                TAIL: tl.constexpr, LEFT: tl.constexpr, RIGHT: tl.constexpr, TMA: tl.constexpr, EVEN_K: tl.constexpr):
     """Add the key blocks [begin, end) to dQ of one block of queries."""
     rows = m0 + tl.arange(0, BM)
     cols = tl.arange(0, BN)
@@ -218,9 +230,10 @@ def _query_loop(dq, q, do, K, V, neg_lse, neg_delta, sk, sv, b, hk, m0, begin, e
     return dq
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["H", "NQ", "NK", "lowest", "highest"])
 def _query_pass(Q, K, V, DO, STATS, DELTA, DQ, sq, sk, sv, sdo, H, NQ, NK, NQP, scale, qk_scale, lowest, highest,
-                GROUP: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, LEFT: tl.constexpr,
+                GROUP: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+                LEFT: tl.constexpr,
                 RIGHT: tl.constexpr, TMA: tl.constexpr, EVEN_Q: tl.constexpr, EVEN_K: tl.constexpr, SEED: tl.constexpr):
     """dQ of one block of queries; under a causal mask the longest rows go first."""
     blocks = tl.cdiv(NQ, BM)
@@ -250,18 +263,20 @@ def _query_pass(Q, K, V, DO, STATS, DELTA, DQ, sq, sk, sv, sdo, H, NQ, NK, NQP, 
     last = tl.minimum(tl.maximum(last, first), end)
     dq = tl.zeros([BM, DP], tl.float32)
     if LEFT:
-        dq = _query_loop(dq, q, do, K, V, neg_lse, neg_delta, sk, sv, b, hk, m0, begin, first, NK, qk_scale, lowest, highest,
+        dq = _query_loop(dq, q, do, K, V, neg_lse, neg_delta, sk, sv, b, hk, m0, begin, first, NK, qk_scale, lowest,
+                         highest,
                          D, DP, BM, BN, True, not EVEN_K, LEFT, RIGHT, TMA, EVEN_K)
     dq = _query_loop(dq, q, do, K, V, neg_lse, neg_delta, sk, sv, b, hk, m0, first, last, NK, qk_scale, lowest, highest,
                      D, DP, BM, BN, False, False, LEFT, RIGHT, TMA, EVEN_K)
     if LEFT or RIGHT or not EVEN_K:
-        dq = _query_loop(dq, q, do, K, V, neg_lse, neg_delta, sk, sv, b, hk, m0, last, end, NK, qk_scale, lowest, highest,
+        dq = _query_loop(dq, q, do, K, V, neg_lse, neg_delta, sk, sv, b, hk, m0, last, end, NK, qk_scale, lowest,
+                         highest,
                          D, DP, BM, BN, True, not EVEN_K, LEFT, RIGHT, TMA, EVEN_K)
     _store(DQ, dq * scale, bh, m0, NQ, D, BM, DP)
 
 
 class Pass(NamedTuple):
-    """block_m queries by block_n keys a step; num_stages blocks in flight; maxnreg: registers a thread, None: the compiler's."""
+    """block_m queries by block_n keys a step; num_stages blocks in flight; maxnreg: most registers a thread."""
 
     block_m: int
     block_n: int
@@ -280,14 +295,14 @@ class Tuning:
 
     keys: Pass
     queries: Pass | None
-    seed: bool = True
+    seed: bool = False
     tma: bool = False
 
 
 # Rows by padded head size. tests/gpu/check_flash2_backward.py measures the candidates for the first table.
 TMA = {
-    64: Tuning(Pass(64, 64, 4, 2, 168), Pass(128, 64, 8, 3), tma=True),
-    128: Tuning(Pass(64, 128, 8, 2), Pass(128, 64, 8, 2), tma=True),
+    64: Tuning(Pass(64, 64, 4, 2, 168), Pass(128, 64, 8, 2), tma=True),
+    128: Tuning(Pass(64, 64, 4, 2), Pass(128, 64, 8, 2), tma=True),
     256: Tuning(Pass(32, 64, 8, 1), Pass(64, 32, 8, 1), tma=True),
 }
 POINTER = {
@@ -304,7 +319,7 @@ INTERPRETER = Tuning(Pass(32, 32, 4, 1), Pass(32, 32, 4, 1))  # small: few token
 
 
 def choose(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dout: torch.Tensor) -> Tuning:
-    """The configuration taken when none is given: both designs of it are deterministic (two passes)."""
+    """The configuration taken when none is given; always two passes, so always deterministic."""
     row = max(64, padded(q.shape[-1]))
     if INTERPRETED:
         return INTERPRETER
@@ -316,8 +331,8 @@ def choose(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dout: torch.Tensor
     return POINTER[row]
 
 
-def launches(dout: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, lse: torch.Tensor, *,
-             left: int, right: int, scale: float, dlse: torch.Tensor | None, tuning: Tuning,
+def launches(dout: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor,
+             lse: torch.Tensor, *, left: int, right: int, scale: float, dlse: torch.Tensor | None, tuning: Tuning,
              grads: tuple[torch.Tensor, torch.Tensor, torch.Tensor]) -> Iterator[tuple[Any, int, tuple, dict]]:
     """The kernels of one backward, in order, as (kernel, programs, arguments, options); they fill grads (contiguous).
 
@@ -349,8 +364,8 @@ def launches(dout: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tens
 
     small = 32 if DP > 128 else 64
     yield (_prepare, batch * heads * (nqp // small),
-           (out, dout, lse, lse if dlse is None else dlse, stats, delta, dq_sum, tuple(out.stride()[:3]), strides[3], heads, nq, nqp,
-            -1.0 / scale if seed else -LOG2_E),
+           (out, dout, lse, lse if dlse is None else dlse, stats, delta, dq_sum, tuple(out.stride()[:3]), strides[3],
+            heads, nq, nqp, -1.0 / scale if seed else -LOG2_E),
            dict(D=D, DP=DP, BM=small, HAS_DLSE=dlse is not None, ZERO=one_pass, num_warps=4))
 
     bm, bn = tuning.keys[:2]
@@ -358,16 +373,17 @@ def launches(dout: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tens
     target = TensorDescriptor(dq_sum, list(dq_sum.shape), list(dq_sum.stride()), [1, bm, DP]) if atomic == 2 else dq_sum
     yield (_key_pass, batch * kv_heads * triton.cdiv(nk, bn),
            (*operands(bm, bn), stats, delta, dk, dv, target, *strides, kv_heads, nq, nk, nqp, scale, qk_scale, *bounds),
-           dict(GROUP=group, D=D, DP=DP, BM=bm, BN=bn, **mask, ATOMIC=atomic, TMA=tma, EVEN_Q=nq % bm == 0, EVEN_K=nk % bn == 0,
-                SEED=seed, **options(tuning.keys)))
+           dict(GROUP=group, D=D, DP=DP, BM=bm, BN=bn, **mask, ATOMIC=atomic, TMA=tma, EVEN_Q=nq % bm == 0,
+                EVEN_K=nk % bn == 0, SEED=seed, **options(tuning.keys)))
     if tuning.queries is None:
-        yield (_finish, batch * heads * (nqp // small), (dq_sum, dq, nq, nqp, scale), dict(D=D, DP=DP, BM=small, num_warps=4))
+        yield (_finish, batch * heads * (nqp // small), (dq_sum, dq, nq, nqp, scale),
+               dict(D=D, DP=DP, BM=small, num_warps=4))
     else:
         bm, bn = tuning.queries[:2]
         yield (_query_pass, batch * heads * triton.cdiv(nq, bm),
                (*operands(bm, bn), stats, delta, dq, *strides, heads, nq, nk, nqp, scale, qk_scale, *bounds),
-               dict(GROUP=group, D=D, DP=DP, BM=bm, BN=bn, **mask, TMA=tma, EVEN_Q=nq % bm == 0, EVEN_K=nk % bn == 0, SEED=seed,
-                    **options(tuning.queries)))
+               dict(GROUP=group, D=D, DP=DP, BM=bm, BN=bn, **mask, TMA=tma, EVEN_Q=nq % bm == 0, EVEN_K=nk % bn == 0,
+                    SEED=seed, **options(tuning.queries)))
 
 
 INTERPRETED = not isinstance(_key_pass, triton.JITFunction)  # decided by TRITON_INTERPRET when this module is imported
@@ -390,23 +406,26 @@ def _check(dout: Any, q: torch.Tensor, out: Any, lse: Any, dlse: Any) -> None:
             continue
         if not isinstance(x, torch.Tensor):
             raise UnsupportedCall(name, "a torch.Tensor", type(x).__name__)
-        for what, expected, got in (("shape", tuple(shape), tuple(x.shape)), ("dtype", dtype, x.dtype), ("device", q.device, x.device)):
+        for what, expected, got in (("shape", tuple(shape), tuple(x.shape)), ("dtype", dtype, x.dtype),
+                                    ("device", q.device, x.device)):
             if expected != got:
                 raise UnsupportedCall(name, f"{what} {expected}", f"{got}")
 
 
-def flash2_backward(dout: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, lse: torch.Tensor, *,
-                    causal: bool = False, window: tuple[int, int] = (-1, -1), scale: float | None = None,
-                    dlse: torch.Tensor | None = None, deterministic: bool = False, tuning: Tuning | None = None,
-                    grads: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = None,
+def flash2_backward(dout: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor,
+                    lse: torch.Tensor, *, causal: bool = False, window: tuple[int, int] = (-1, -1),
+                    scale: float | None = None, dlse: torch.Tensor | None = None, deterministic: bool = False,
+                    tuning: Tuning | None = None,
+                    grads: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = None
                     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Gradients of flash attention: dq like q, dk and dv like k, contiguous.
 
-    dout, q, out: (B, H, Nq, D); k, v: (B, Hk, Nk, D); one of float16, bfloat16, float32, D up to 256. Any strides (a tensor whose
-    last stride is not 1 is copied, which serves dout = ones.expand_as(out)). lse: (B, H, Nq) float32, natural logarithm, -inf for a row
-    that sees no key; such a row has gradient 0. dlse: gradient of lse, or None. scale: 1/sqrt(D) by default. window: (left, right),
-    inclusive, -1 unlimited; causal is right = 0, aligned bottom-right.
-    deterministic: only the two-pass design, which is bitwise reproducible. tuning: see Tuning. grads: where to write.
+    dout, q, out: (B, H, Nq, D); k, v: (B, Hk, Nk, D); float16, bfloat16 or float32, D up to 256, any strides (a tensor
+    whose last stride is not 1 is copied; the dout of out.sum().backward() is one). lse: (B, H, Nq) float32, natural
+    logarithm, -inf for a row that sees no key: such a row has gradient 0. dlse: gradient of lse, or None.
+    scale: 1/sqrt(D) by default. window: (left, right) inclusive, -1 unlimited; causal is right = 0, bottom-right.
+    deterministic: two passes only, bitwise reproducible. tuning: see Tuning. grads: contiguous tensors to write to.
+    Raises UnsupportedCall, naming the argument, before anything is launched.
     """
     check_inputs(q, k, v, dtypes=(torch.float16, torch.bfloat16, torch.float32), head_dims=range(1, 257))
     check_flag("causal", causal)
@@ -425,16 +444,18 @@ def flash2_backward(dout: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: tor
         return grads
     tuning = choose(q, k, v, dout) if tuning is None else tuning
     if deterministic and tuning.queries is None:
-        raise UnsupportedCall("tuning", "two passes, as deterministic=True asks", "one pass with atomics", "Give tuning.queries.")
+        raise UnsupportedCall("tuning", "two passes, as deterministic=True asks", "one pass with atomics",
+                              "Give tuning.queries.")
     if tuning.tma:
         for name, x in (("q", q), ("k", k), ("v", v), ("dout", dout)):
             if (obstacle := tma_obstacle(name, x)) is not None:
                 raise UnsupportedCall("tuning", "tensors a TMA descriptor can hold", obstacle, "Use tma=False.")
     try:
         with torch.cuda.device(q.device) if q.is_cuda else contextlib.nullcontext():
-            for kernel, programs, args, options in launches(dout, q, k, v, out, lse, left=left, right=right, scale=scale, dlse=dlse,
-                                                            tuning=tuning, grads=grads):
+            for kernel, programs, args, options in launches(dout, q, k, v, out, lse, left=left, right=right,
+                                                            scale=scale, dlse=dlse, tuning=tuning, grads=grads):
                 kernel[(programs,)](*args, **options)
     except OutOfResources as error:
-        raise UnsupportedCall("tuning", "blocks that fit the device", f"{tuning} ({error})", "Use smaller blocks or fewer stages.") from error
+        raise UnsupportedCall("tuning", "blocks that fit the device", f"{tuning} ({error})",
+                              "Use smaller blocks or fewer stages.") from error
     return grads
