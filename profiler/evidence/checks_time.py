@@ -91,7 +91,7 @@ def naive_memory_bound_flash_compute_bound(facts: Facts, shape: AttentionShape) 
 
     said = f"{say(naive.config.implementation, a)}; {say(flash.config.implementation, b)} (under the profiler)."
     if small := too_small(facts, shape):
-        return replace(small, sentence=f"{said} Too short to tell: {small.missing}", inputs=inputs)
+        return replace(small, sentence=said, inputs=inputs)
     compute = max(b["Tensor Cores"], b.get("special functions", 0.0))
     good = near_a == "HBM" and compute > b["HBM"] and near_b in ("Tensor Cores", "special functions")
     return Outcome(HOLDS if good else FAILS, f"Nearest roof: {near_a} for naive, {near_b} for flash. {said}", compute,

@@ -8,7 +8,7 @@ from typing import Any
 from profiler.spec import AttentionShape
 
 HOLDS, FAILS, CANNOT_TELL = "holds", "fails", "cannot tell"
-PER_CENT = "%"
+UNDECIDED = "This data does not decide it."
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +61,8 @@ class Outcome:
 
 def cannot_tell(missing: str, *, sentence: str = "", inputs: tuple[str, ...] = (), value: float | None = None,
                 unit: str = "") -> Outcome:
-    """An undecided outcome: what is missing, and how to get it."""
-    return Outcome(CANNOT_TELL, sentence or f"Cannot tell: {missing}", value, unit, inputs, missing)
+    """An undecided outcome. sentence: what is known all the same; missing: what is missing, and how to get it."""
+    return Outcome(CANNOT_TELL, sentence or UNDECIDED, value, unit, inputs, missing)
 
 
 def size(value: float) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from profiler import metrics, table
 from profiler.evidence import checks_bytes, checks_time, checks_work
-from profiler.evidence.claim import CANNOT_TELL, FAILS, HOLDS, Claim, Outcome
+from profiler.evidence.claim import CANNOT_TELL, FAILS, HOLDS, UNDECIDED, Claim, Outcome
 from profiler.evidence.facts import Facts, Row
 from profiler.spec import AttentionShape
 
@@ -124,5 +124,5 @@ def _undecided(facts: Facts, check: Check) -> Claim:
     if not check.columns:
         parts.append("unprofiled timings: `python -m profiler run`")
     missing = "; ".join(parts) + "."
-    return Claim(check.id, check.statement, CANNOT_TELL, f"Cannot tell: {missing}", tolerance=check.tolerance,
+    return Claim(check.id, check.statement, CANNOT_TELL, UNDECIDED, tolerance=check.tolerance,
                  missing=missing, figure=check.figure)
