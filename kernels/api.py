@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -99,7 +98,9 @@ def _plan(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool, im
 
 def _capability(tensor: torch.Tensor) -> tuple[int, int] | None:
     """The compute capability that will run the call, None for Triton's interpreter."""
-    if os.environ.get("TRITON_INTERPRET", "0").lower() in ("1", "true", "on", "yes"):
+    from kernels.flash2 import INTERPRETED
+
+    if INTERPRETED:
         if tensor.dtype == torch.bfloat16:
             raise UnsupportedCall("q", "float16 or float32 in Triton's interpreter", "torch.bfloat16",
                                   "Its dot product is wrong for bfloat16.")
