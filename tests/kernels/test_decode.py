@@ -144,7 +144,7 @@ def test_splits_agree():
 def test_scores_far_below_zero():
     """Scores one apart, inside a tile and between tiles: their differences must stay exact."""
     steps = torch.arange(33) // 11 * 2**-10  # times 16 · 64: scores -239616, -239615 and -239614, exact in float32
-    k = (steps - 234.0)[None, None, :, None].expand(1, 1, 33, 16)
+    k = (steps - 234.0)[None, None, :, None].repeat(1, 1, 1, 16)
     q = torch.full((1, 1, 1, 16), 64.0)
     v = random(1, 1, 33, 16)
     check(q, k, v, [33], num_splits=1, tuning={"block_n": 16}, scale=1.0)
