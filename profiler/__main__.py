@@ -1,5 +1,8 @@
-"""The command line: ``python -m profiler VERB``, the same verbs as the pages. Results go to standard output, the rest to
-standard error. Exit code 2: input that cannot be used, 1: a run that failed, 0 otherwise."""
+"""The command line: ``python -m profiler VERB``, the same verbs as the pages.
+
+Results go to standard output, the rest to standard error. Exit code 2: input that cannot
+be used, 1: a run that failed, 0 otherwise.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +21,18 @@ if TYPE_CHECKING:
     from profiler.bundle import Bundle
     from profiler.spec import RunConfig
 
-app = typer.Typer(name="profiler", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
-                  rich_markup_mode=None, context_settings={"help_option_names": ["-h", "--help"]},
-                  help="FlashScope: see why FlashAttention is fast.")
+app = typer.Typer(
+    name="profiler",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="FlashScope: see why FlashAttention is fast.",
+)
 
 # Typer reads annotations while it runs, so they keep typing's spelling, which Python 3.10 to 3.13 all have.
-Implementations = Annotated[Optional[list[str]], typer.Option("--implementation", "-i", help="Name; repeat for several.")]  # noqa: UP045
+Implementations = Annotated[list[str] | None, typer.Option("--implementation", "-i", help="Name; repeat for several.")]
 Lengths = Annotated[Optional[list[int]], typer.Option("--n", help="Sequence length; repeat for several.")]  # noqa: UP045
 Heads = Annotated[int, typer.Option(help="Query heads.")]
 KvHeads = Annotated[int, typer.Option(help="Key/value heads; 0: as many as query heads.")]
@@ -31,7 +40,7 @@ Batch = Annotated[int, typer.Option(help="Batch size.")]
 HeadDims = Annotated[Optional[list[int]], typer.Option("--head-dim", "-d", help="Head size; repeat for several.")]  # noqa: UP045
 Masks = Annotated[Optional[list[str]], typer.Option("--mask", help="full or causal; repeat for several.")]  # noqa: UP045
 Dtypes = Annotated[Optional[list[str]], typer.Option("--dtype", help="bf16, fp16 or fp32; repeat for several.")]  # noqa: UP045
-Suite = Annotated[Optional[str], typer.Option(help="quick, evidence, scaling or tuning; shape options are then not used.")]  # noqa: UP045
+Suite = Annotated[str | None, typer.Option(help="quick, evidence, scaling or tuning; shape options are then not used.")]
 NcuPath = Annotated[Optional[str], typer.Option("--ncu", help="Path of ncu, where it is not on PATH.")]  # noqa: UP045
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Source = Annotated[Path, typer.Argument(help="A bundle, a .ncu-rep or an ncu export as CSV.", show_default=False)]
@@ -46,14 +55,20 @@ def _version(value: bool) -> None:
 
 
 @app.callback()
-def _main(version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False
-          ) -> None:
+def _main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
     pass
 
 
 @app.command()
-def doctor(strict: Annotated[bool, typer.Option("--strict", help="Exit 0 only when profiling can work too.")] = False,
-           ncu: NcuPath = None, as_json: Json = False) -> None:
+def doctor(
+    strict: Annotated[bool, typer.Option("--strict", help="Exit 0 only when profiling can work too.")] = False,
+    ncu: NcuPath = None,
+    as_json: Json = False,
+) -> None:
     """Say what this machine has and lacks for the viewer and for profiling, with remedies.
 
     Example: python -m profiler doctor --strict
@@ -65,20 +80,35 @@ def doctor(strict: Annotated[bool, typer.Option("--strict", help="Exit 0 only wh
         print(json.dumps([{name: getattr(c, name) for name in c.__dataclass_fields__} for c in checks], indent=1))
     else:
         for c in checks:
-            print(f"{c.state:<8} {c.name}: {c.text}" + (f"\n{'':9}{c.remedy}" if c.remedy and c.state != rooms.OK else ""))
+            print(
+                f"{c.state:<8} {c.name}: {c.text}" + (f"\n{'':9}{c.remedy}" if c.remedy and c.state != rooms.OK else "")
+            )
     if not rooms.ready(checks, rooms.PROFILING if strict else rooms.VIEWER):
         raise typer.Exit(1)
 
 
 @app.command()
-def run(out: Annotated[Path, typer.Option(help="The bundle to write: a new folder.", show_default=False)], suite: Suite = None,
-        implementation: Implementations = None, n: Lengths = None, head_dim: HeadDims = None, mask: Masks = None,
-        dtype: Dtypes = None, batch: Batch = 1, heads: Heads = 16, kv_heads: KvHeads = 0,
-        resume: Annotated[bool, typer.Option("--resume", help="Go on with an unfinished run.")] = False,
-        no_counters: Annotated[bool, typer.Option("--no-counters", help="Time, memory and error only; labelled so.")] = False,
-        keep_reports: Annotated[bool, typer.Option("--keep-reports", help="Keep scrubbed .ncu-rep files in the bundle.")] = False,
-        ncu: NcuPath = None,
-        timeout: Annotated[float, typer.Option(help="Seconds without progress after which the run is ended.")] = 180.0) -> None:
+def run(
+    out: Annotated[Path, typer.Option(help="The bundle to write: a new folder.", show_default=False)],
+    suite: Suite = None,
+    implementation: Implementations = None,
+    n: Lengths = None,
+    head_dim: HeadDims = None,
+    mask: Masks = None,
+    dtype: Dtypes = None,
+    batch: Batch = 1,
+    heads: Heads = 16,
+    kv_heads: KvHeads = 0,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with an unfinished run.")] = False,
+    no_counters: Annotated[
+        bool, typer.Option("--no-counters", help="Time, memory and error only; labelled so.")
+    ] = False,
+    keep_reports: Annotated[
+        bool, typer.Option("--keep-reports", help="Keep scrubbed .ncu-rep files in the bundle.")
+    ] = False,
+    ncu: NcuPath = None,
+    timeout: Annotated[float, typer.Option(help="Seconds without progress after which the run is ended.")] = 180.0,
+) -> None:
     """Profile attention on this machine's GPU and write a bundle.
 
     Example: python -m profiler run --suite quick --out out/quick
@@ -87,18 +117,37 @@ def run(out: Annotated[Path, typer.Option(help="The bundle to write: a new folde
     from profiler.collect.run import run as profile
 
     configs = _configs(suite, implementation, n, head_dim, mask, dtype, batch, heads, kv_heads, default="quick")
-    made = profile(configs, out, counters=not no_counters, keep_reports=keep_reports, resume=resume, ncu_path=ncu,
-                   quiet_s=timeout, suite=suite or (None if n or implementation else "quick"), progress=_progress, command=_command_line())
+    made = profile(
+        configs,
+        out,
+        counters=not no_counters,
+        keep_reports=keep_reports,
+        resume=resume,
+        ncu_path=ncu,
+        quiet_s=timeout,
+        suite=suite or (None if n or implementation else "quick"),
+        progress=_progress,
+        command=_command_line(),
+    )
     for note in made.notes:
         print(f"note: {note}", file=sys.stderr)
     print(out)
 
 
 @app.command()
-def bench(suite: Suite = None, implementation: Implementations = None, n: Lengths = None, head_dim: HeadDims = None,
-          mask: Masks = None, dtype: Dtypes = None, batch: Batch = 1, heads: Heads = 16, kv_heads: KvHeads = 0,
-          timeout: Annotated[float, typer.Option(help="Seconds without progress after which it is ended.")] = 180.0,
-          as_json: Json = False) -> None:
+def bench(
+    suite: Suite = None,
+    implementation: Implementations = None,
+    n: Lengths = None,
+    head_dim: HeadDims = None,
+    mask: Masks = None,
+    dtype: Dtypes = None,
+    batch: Batch = 1,
+    heads: Heads = 16,
+    kv_heads: KvHeads = 0,
+    timeout: Annotated[float, typer.Option(help="Seconds without progress after which it is ended.")] = 180.0,
+    as_json: Json = False,
+) -> None:
     """Time our kernels and the peers side by side in one run, without a profiler; no bundle is written.
 
     Example: python -m profiler bench -i flash2 -i sdpa_flash --n 4096 -d 64 -d 128
@@ -111,8 +160,10 @@ def bench(suite: Suite = None, implementation: Implementations = None, n: Length
 
 
 @app.command("import")
-def import_(files: Annotated[list[Path], typer.Argument(help="Reports and exports.", show_default=False)],
-            out: Annotated[Path, typer.Option(help="The bundle to write: a new folder.", show_default=False)]) -> None:
+def import_(
+    files: Annotated[list[Path], typer.Argument(help="Reports and exports.", show_default=False)],
+    out: Annotated[Path, typer.Option(help="The bundle to write: a new folder.", show_default=False)],
+) -> None:
     """Turn Nsight Compute reports and exports into one bundle.
 
     Example: python -m profiler import report.ncu-rep details.csv --out out/imported
@@ -146,13 +197,23 @@ def table(source: Source, form: Annotated[str, typer.Option("--format", help="cs
 
 
 @app.command()
-def predict(implementation: Annotated[str, typer.Option("--implementation", "-i", help="naive, naive_folded, flash2, ...")] = "flash2",
-            n: Annotated[int, typer.Option(help="Queries, and keys unless --nk says otherwise.")] = 4096,
-            nk: Annotated[int, typer.Option(help="Keys; 0: as many as queries.")] = 0,
-            head_dim: Annotated[int, typer.Option("--head-dim", "-d", help="Head size.")] = 64, mask: str = "full", dtype: str = "bf16",
-            batch: Batch = 1, heads: Heads = 16, kv_heads: KvHeads = 0, block_m: int = 128, block_n: int = 64,
-            like: Annotated[Optional[Path], typer.Option(help="A bundle whose GPU the roofs are of.")] = None,  # noqa: UP045
-            as_json: Json = False) -> None:
+def predict(
+    implementation: Annotated[
+        str, typer.Option("--implementation", "-i", help="naive, naive_folded, flash2, ...")
+    ] = "flash2",
+    n: Annotated[int, typer.Option(help="Queries, and keys unless --nk says otherwise.")] = 4096,
+    nk: Annotated[int, typer.Option(help="Keys; 0: as many as queries.")] = 0,
+    head_dim: Annotated[int, typer.Option("--head-dim", "-d", help="Head size.")] = 64,
+    mask: str = "full",
+    dtype: str = "bf16",
+    batch: Batch = 1,
+    heads: Heads = 16,
+    kv_heads: KvHeads = 0,
+    block_m: int = 128,
+    block_n: int = 64,
+    like: Annotated[Optional[Path], typer.Option(help="A bundle whose GPU the roofs are of.")] = None,  # noqa: UP045
+    as_json: Json = False,
+) -> None:
     """Predict bytes by level and tensor, FLOPs and exponentials of one shape from the algorithm; nothing is measured.
 
     Example: python -m profiler predict -i naive --n 4096 -d 64 --mask causal
@@ -161,7 +222,11 @@ def predict(implementation: Annotated[str, typer.Option("--implementation", "-i"
     from profiler.spec import AttentionShape, RunConfig
 
     shape = AttentionShape(batch, heads, n, nk or n, head_dim, kv_heads, dtype, mask)
-    blocks = {} if implementation.startswith("naive") or implementation == "sdpa_math" else {"block_m": block_m, "block_n": block_n}
+    blocks = (
+        {}
+        if implementation.startswith("naive") or implementation == "sdpa_math"
+        else {"block_m": block_m, "block_n": block_n}
+    )
     size = _load(like).profile.get("gpu", {}).get("l2_size_bytes") if like else None
     found = model(RunConfig(implementation, shape, parameters=blocks), l2_size_bytes=size).to_json()
     print(json.dumps(found, indent=1) if as_json else _prediction_text(shape.label(), found))
@@ -184,8 +249,10 @@ def evidence(source: Source, as_json: Json = False) -> None:
 
 
 @app.command()
-def scrub(file: Annotated[Path, typer.Argument(help="A .ncu-rep report.", show_default=False)],
-          out: Annotated[Optional[Path], typer.Option(help="Where to; default: NAME-scrubbed.ncu-rep beside it.")] = None) -> None:  # noqa: UP045
+def scrub(
+    file: Annotated[Path, typer.Argument(help="A .ncu-rep report.", show_default=False)],
+    out: Annotated[Path | None, typer.Option(help="Where to; default: NAME-scrubbed.ncu-rep beside it.")] = None,
+) -> None:
     """Copy a report without the user, host and private paths that Nsight Compute embeds; its values stay the same.
 
     Example: python -m profiler scrub report.ncu-rep
@@ -199,8 +266,18 @@ def scrub(file: Annotated[Path, typer.Argument(help="A .ncu-rep report.", show_d
     print(f"{target} ({changed} bytes replaced)")
 
 
-def _configs(suite: str | None, implementation: list[str] | None, n: list[int] | None, head_dim: list[int] | None,
-             mask: list[str] | None, dtype: list[str] | None, batch: int, heads: int, kv_heads: int, default: str) -> list[RunConfig]:
+def _configs(
+    suite: str | None,
+    implementation: list[str] | None,
+    n: list[int] | None,
+    head_dim: list[int] | None,
+    mask: list[str] | None,
+    dtype: list[str] | None,
+    batch: int,
+    heads: int,
+    kv_heads: int,
+    default: str,
+) -> list[RunConfig]:
     from profiler.collect import suites
 
     if suite and (implementation or n or head_dim or mask or dtype):
@@ -209,8 +286,16 @@ def _configs(suite: str | None, implementation: list[str] | None, n: list[int] |
         return suites.suite(suite)
     if not (implementation or n or head_dim or mask or dtype):
         return suites.quick() if default == "quick" else suites.bench()
-    return suites.sweep(implementation or suites.EVERYTHING, n or (4096,), head_dims=head_dim or (64, 128), masks=mask or ("full",),
-                        dtypes=dtype or ("bf16",), batch=batch, heads=heads, kv_heads=kv_heads)
+    return suites.sweep(
+        implementation or suites.EVERYTHING,
+        n or (4096,),
+        head_dims=head_dim or (64, 128),
+        masks=mask or ("full",),
+        dtypes=dtype or ("bf16",),
+        batch=batch,
+        heads=heads,
+        kv_heads=kv_heads,
+    )
 
 
 def _load(path: Path) -> Bundle:
@@ -234,15 +319,19 @@ def _prediction_text(label: str, found: dict[str, Any]) -> str:
     def number(value: Any) -> str:
         return "not predicted" if value is None else f"{value:,}"
 
-    lines = [f"{found['config']['implementation']} on {label}: predicted, not measured",
-             f"compulsory bytes      {number(found['compulsory_total_bytes'])}",
-             f"DRAM bytes            {number(found['dram_bytes'])}",
-             f"L2 to SM bytes        {number(found['l2_to_sm_bytes'])}",
-             f"matmul FLOP (visible) {number(found['flops_visible'])}",
-             f"special functions     {number(found['special_ops'])}",
-             f"largest buffer        {number(found['largest_buffer']['bytes'])} ({found['largest_buffer']['name']})"]
+    lines = [
+        f"{found['config']['implementation']} on {label}: predicted, not measured",
+        f"compulsory bytes      {number(found['compulsory_total_bytes'])}",
+        f"DRAM bytes            {number(found['dram_bytes'])}",
+        f"L2 to SM bytes        {number(found['l2_to_sm_bytes'])}",
+        f"matmul FLOP (visible) {number(found['flops_visible'])}",
+        f"special functions     {number(found['special_ops'])}",
+        f"largest buffer        {number(found['largest_buffer']['bytes'])} ({found['largest_buffer']['name']})",
+    ]
     for stage in found["stages"]:
-        moved = ", ".join(f"{verb} {name} {value:,}" for verb in ("reads", "writes") for name, value in stage[verb].items())
+        moved = ", ".join(
+            f"{verb} {name} {value:,}" for verb in ("reads", "writes") for name, value in stage[verb].items()
+        )
         lines.append(f"  {stage['stage']}: {moved}")
     return "\n".join(lines + [f"note: {note}" for note in found["notes"]])
 
@@ -257,7 +346,9 @@ def main(call: Callable[[], Any] = app) -> None:
             print("\n".join(f"  | {line}" for line in error.detail.splitlines()[-20:]), file=sys.stderr)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
-        print("Interrupted; no process was left behind. Finished work is kept: --resume goes on from it.", file=sys.stderr)
+        print(
+            "Interrupted; no process was left behind. Finished work is kept: --resume goes on from it.", file=sys.stderr
+        )
         sys.exit(130)
     except BrokenPipeError:  # the reader of a pipe has seen enough
         sys.stderr.close()

@@ -1,11 +1,13 @@
 """Nothing that is published names a user, a host or a private path: bundles are checked, binary reports scrubbed.
 
-A report from Nsight Compute embeds, seen in recorded ones: the profiled program's path with every launch, its command line
-and working folder in the session, the host's name and addresses in the session, source paths of code built with line information.
+A report from Nsight Compute embeds, seen in recorded ones: the profiled program's path with every launch; in the
+session the host's name and addresses, the command line and the working folder; source paths of code built with line
+information.
 """
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import json
 import re
@@ -18,8 +20,28 @@ from profiler.bundle import Bundle
 from profiler.errors import BadInput, DamagedFile, PrivateData
 
 # Names that say nothing about anybody, and words too short to tell from ordinary text.
-GENERIC = {"root", "user", "users", "admin", "administrator", "ubuntu", "debian", "nobody", "runner", "jovyan", "docker",
-           "localhost", "localhost.localdomain", "host", "gpu", "cuda", "nvidia", "python", "linux", "flashscope"}
+GENERIC = {
+    "root",
+    "user",
+    "users",
+    "admin",
+    "administrator",
+    "ubuntu",
+    "debian",
+    "nobody",
+    "runner",
+    "jovyan",
+    "docker",
+    "localhost",
+    "localhost.localdomain",
+    "host",
+    "gpu",
+    "cuda",
+    "nvidia",
+    "python",
+    "linux",
+    "flashscope",
+}
 PUBLIC_FOLDERS = {"", "/", "/tmp", "/home", "/usr", "/opt", "/var", "/mnt", "/data"}
 SHORTEST = 3
 # First folders that a program's or library's path may start with without saying whose machine it is.
@@ -32,7 +54,9 @@ HOME_BYTES = re.compile(rb"(?:/home/|/Users/|/root/|[A-Za-z]:\\Users\\)[\x21-\x7
 HOST_FIELD = re.compile(rb"\x22.(?:x86_64|aarch64|arm64|AMD64|ppc64le)\x2a([\x01-\x7f])", re.DOTALL)
 # The session's network addresses: a message of one text field and one number, 1 or 2.
 ADDRESS = re.compile(rb"\x3a.\x0a([\x02-\x40])([0-9a-f.:%a-z]{2,64})\x10[\x01\x02]", re.DOTALL)
-SETTING = re.compile(rb"\b(?:USER|LOGNAME|USERNAME|HOSTNAME|HOST|HOME|PWD|OLDPWD|MAIL|SSH_[A-Z]+|SUDO_[A-Z]+)=([\x21-\x7e]{1,200})")
+SETTING = re.compile(
+    rb"\b(?:USER|LOGNAME|USERNAME|HOSTNAME|HOST|HOME|PWD|OLDPWD|MAIL|SSH_[A-Z]+|SUDO_[A-Z]+)=([\x21-\x7e]{1,200})"
+)
 
 
 def private_strings() -> dict[str, str]:
@@ -47,17 +71,13 @@ def private_strings() -> dict[str, str]:
         if str(path) not in PUBLIC_FOLDERS:
             found.setdefault(str(path), what)
 
-    try:
+    with contextlib.suppress(OSError, KeyError):
         name(getpass.getuser(), "user name")
-    except (OSError, KeyError):
-        pass
     host = socket.gethostname()
     for text in (host, host.split(".")[0]):
         name(text, "host name")
-    try:
+    with contextlib.suppress(RuntimeError):
         folder(Path.home(), "home folder")
-    except RuntimeError:
-        pass
     folder(Path.cwd(), "working folder")
     folder(Path(__file__).resolve().parents[1], "repository folder")
     return found
@@ -71,6 +91,7 @@ def _pattern(strings: Iterable[str]) -> re.Pattern[str]:
 
 def _texts(bundle: Bundle) -> Iterator[tuple[str, str]]:
     """(where, text) of everything in a bundle that holds text."""
+
     def walk(where: str, value: Any) -> Iterator[tuple[str, str]]:
         if isinstance(value, str):
             yield where, value
@@ -99,15 +120,17 @@ def check(bundle: Bundle) -> None:
     for where, text in _texts(bundle):
         if match := pattern.search(text):
             what = known.get(match[0], "home folder")
-            raise PrivateData(f"{where}: expected nothing private, got the {what} in {json.dumps(text[:120])}.",
-                              remedy="Rename it, or run under another name, before the bundle is shared; nothing was written.")
+            raise PrivateData(
+                f"{where}: expected nothing private, got the {what} in {json.dumps(text[:120])}.",
+                remedy="Rename it, or run under another name, before the bundle is shared; nothing was written.",
+            )
 
 
 def scrub(data: bytes) -> bytes:
     """A binary report in which private text is replaced byte for byte, so that every length and offset stays right.
 
-  Replaced: paths outside the system's folders (their file name stays), this machine's private strings, values of
-    environment settings that name a user, a host or a folder.
+    Replaced: paths outside the system's folders (their file name stays), this machine's private strings, values of
+      environment settings that name a user, a host or a folder.
     """
     out = bytearray(data)
 
@@ -165,8 +188,10 @@ def scrub_file(path: Path, out: Path) -> int:
         partial.write_bytes(scrubbed)
         before, after = load(path), load(partial)
         if not before.metrics.equals(after.metrics) or len(before.launches) != len(after.launches):
-            raise DamagedFile(f"{path.name}: its values changed while private text was replaced; no copy was written.",
-                              remedy="Please report it with the Nsight Compute version that wrote the file.")
+            raise DamagedFile(
+                f"{path.name}: its values changed while private text was replaced; no copy was written.",
+                remedy="Please report it with the Nsight Compute version that wrote the file.",
+            )
         partial.replace(out)
     finally:
         partial.unlink(missing_ok=True)

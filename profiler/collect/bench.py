@@ -22,12 +22,20 @@ def flops(shape: AttentionShape) -> int:
     return whole // 2 if Mask.parse(shape.mask) == Mask(-1, 0) else whole
 
 
-def bench(configs: Sequence[RunConfig], *, quiet_s: float = QUIET_S, device: str = "cuda", seed: int = 0,
-          progress: Callable[[str, int, int], None] = lambda text, done, total: None) -> dict[str, Any]:
-    """{"rows": timings rows with tflops_per_s and speedup over the reference, "ceilings", "environment", "convention"}."""
+def bench(
+    configs: Sequence[RunConfig],
+    *,
+    quiet_s: float = QUIET_S,
+    device: str = "cuda",
+    seed: int = 0,
+    progress: Callable[[str, int, int], None] = lambda text, done, total: None,
+) -> dict[str, Any]:
+    """{"rows": timings rows with tflops_per_s and speedup, "ceilings", "environment", "convention"}."""
     configs = list({config.config_id: config for config in configs}.values())
     with tempfile.TemporaryDirectory(prefix="flashscope-") as name:
-        times = time_all(configs, Path(name), device=device, seed=seed, quiet_s=quiet_s, reporter=Reporter(progress, len(configs)))
+        times = time_all(
+            configs, Path(name), device=device, seed=seed, quiet_s=quiet_s, reporter=Reporter(progress, len(configs))
+        )
     rows = records(join.timing_table(configs, times))
     reference = {_shape_key(row): row["median_ns"] for row in rows if row["implementation"] == REFERENCE}
     for row, config in zip(rows, configs):
@@ -36,22 +44,29 @@ def bench(configs: Sequence[RunConfig], *, quiet_s: float = QUIET_S, device: str
         row["speedup_over_" + REFERENCE] = base / median if base and median else None
     environment = worker.of(times, "environment")
     return {
-        "rows": rows, "ceilings": [record["entry"] for record in worker.of(times, "ceiling")],
-        "environment": {k: v for k, v in (environment[-1] if environment else {}).items() if k != "record"}, "convention": CONVENTION,
+        "rows": rows,
+        "ceilings": [record["entry"] for record in worker.of(times, "ceiling")],
+        "environment": {k: v for k, v in (environment[-1] if environment else {}).items() if k != "record"},
+        "convention": CONVENTION,
     }
 
 
 def _shape_key(row: dict[str, Any]) -> tuple[Any, ...]:
-    return tuple(row[name] for name in ("direction", "dtype", "batch", "heads", "kv_heads", "nq", "nk", "head_dim", "mask"))
+    return tuple(
+        row[name] for name in ("direction", "dtype", "batch", "heads", "kv_heads", "nq", "nk", "head_dim", "mask")
+    )
 
 
 def text(result: dict[str, Any]) -> str:
     """The rows as a table for a terminal."""
+
     def number(value: float | None, form: str) -> str:
         return "–" if value is None else format(value, form)
 
-    lines = [f"{'shape':<32} {'implementation':<14} {'µs':>10} {'warm':>10} {'TFLOP/s':>8} {'× ' + REFERENCE:>12} {'peak MB':>9} "
-             f"{'error':>9} {'eager':>9}"]
+    lines = [
+        f"{'shape':<32} {'implementation':<14} {'µs':>10} {'warm':>10} {'TFLOP/s':>8} {'× ' + REFERENCE:>12} "
+        f"{'peak MB':>9} {'error':>9} {'eager':>9}"
+    ]
     for row in result["rows"]:
         n = f"N{row['nq']}" if row["nq"] == row["nk"] else f"Nq{row['nq']} Nk{row['nk']}"
         shape = f"B{row['batch']} H{row['heads']} {n} D{row['head_dim']} {row['dtype']} {row['mask']}"
@@ -61,8 +76,11 @@ def text(result: dict[str, Any]) -> str:
             continue
         micro = [number(ns and ns / 1e3, ".1f") for ns in (row["median_ns"], row["warm_median_ns"])]
         peak = row["peak_memory_bytes"]
-        lines.append(head + f"{micro[0]:>10} {micro[1]:>10} {number(row['tflops_per_s'], '.1f'):>8} "
-                     f"{number(row['speedup_over_' + REFERENCE], '.2f'):>12} {number(None if peak is None else peak / 1e6, '.1f'):>9} "
-                     f"{number(row['error_relative'], '.1e'):>9} {number(row['error_eager_relative'], '.1e'):>9}")
+        lines.append(
+            head + f"{micro[0]:>10} {micro[1]:>10} {number(row['tflops_per_s'], '.1f'):>8} "
+            f"{number(row['speedup_over_' + REFERENCE], '.2f'):>12} "
+            f"{number(None if peak is None else peak / 1e6, '.1f'):>9} "
+            f"{number(row['error_relative'], '.1e'):>9} {number(row['error_eager_relative'], '.1e'):>9}"
+        )
     lines += [f"{e['quantity']}: {e['value']:.4g} {e['unit']} ({e['how']})" for e in result["ceilings"]]
     return "\n".join([*lines, result["convention"]])

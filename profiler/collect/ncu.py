@@ -19,11 +19,17 @@ DOMAIN = "flashscope"  # the workload's NVTX domain
 NVTX_FILTER = f"regex:{DOMAIN}@.*/"
 OLDEST = (2022, 1)
 PLACES = (
-    "/usr/local/cuda/bin/ncu", "/usr/local/cuda-*/bin/ncu", "/opt/nvidia/nsight-compute/*/ncu",
-    "/usr/local/NVIDIA-Nsight-Compute*/ncu", "/opt/cuda/bin/ncu", "/opt/nvidia/hpc_sdk/*/*/profilers/Nsight_Compute/ncu",
+    "/usr/local/cuda/bin/ncu",
+    "/usr/local/cuda-*/bin/ncu",
+    "/opt/nvidia/nsight-compute/*/ncu",
+    "/usr/local/NVIDIA-Nsight-Compute*/ncu",
+    "/opt/cuda/bin/ncu",
+    "/opt/nvidia/hpc_sdk/*/*/profilers/Nsight_Compute/ncu",
 )
-GET_NCU = ("Install Nsight Compute (part of the CUDA toolkit, or https://developer.nvidia.com/nsight-compute), "
-           "or name it with --ncu PATH. Without counters: --no-counters.")
+GET_NCU = (
+    "Install Nsight Compute (part of the CUDA toolkit, or https://developer.nvidia.com/nsight-compute), "
+    "or name it with --ncu PATH. Without counters: --no-counters."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +58,17 @@ def probe(path: str) -> str:
     try:
         done = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise NcuFailed(f"{Path(path).name} --version: expected a version, got {type(error).__name__}.",
-                        remedy="Name a working ncu with --ncu PATH.") from error
+        raise NcuFailed(
+            f"{Path(path).name} --version: expected a version, got {type(error).__name__}.",
+            remedy="Name a working ncu with --ncu PATH.",
+        ) from error
     match = re.search(r"Version (\d{4}(?:\.\d+)+)", done.stdout)
     if not match:
-        raise NcuFailed(f"{Path(path).name} --version: expected 'Version YEAR.…', got exit code {done.returncode} and no version.",
-                        remedy="Name a working ncu with --ncu PATH.", detail=(done.stdout + done.stderr)[-2000:])
+        raise NcuFailed(
+            f"{Path(path).name} --version: expected 'Version YEAR.…', got exit code {done.returncode} and no version.",
+            remedy="Name a working ncu with --ncu PATH.",
+            detail=(done.stdout + done.stderr)[-2000:],
+        )
     # The fourth number is NVIDIA's build number and says nothing to a reader.
     return ".".join(match[1].split(".")[:3])
 
@@ -76,16 +87,44 @@ def find(explicit: str | None = None) -> Ncu:
             failure = failure or error
     if failure:
         raise failure
-    raise NcuMissing("Nsight Compute's command line (ncu) was not found on PATH nor in the usual places.", remedy=GET_NCU)
+    raise NcuMissing(
+        "Nsight Compute's command line (ncu) was not found on PATH nor in the usual places.", remedy=GET_NCU
+    )
 
 
-def command(ncu: str, application: Sequence[str], *, export: Path, metrics: Sequence[str], nvtx: str = NVTX_FILTER,
-            cache_control: str = "all", clock_control: str = "none", replay_mode: str = "kernel") -> list[str]:
+def command(
+    ncu: str,
+    application: Sequence[str],
+    *,
+    export: Path,
+    metrics: Sequence[str],
+    nvtx: str = NVTX_FILTER,
+    cache_control: str = "all",
+    clock_control: str = "none",
+    replay_mode: str = "kernel",
+) -> list[str]:
     """The argument list that profiles ``application`` inside our NVTX ranges and writes the report to ``export``."""
     return [
-        ncu, "--config-file", "off", "--target-processes", "all", "--nvtx", "--nvtx-include", nvtx,
-        "--cache-control", cache_control, "--clock-control", clock_control, "--replay-mode", replay_mode,
-        "--metrics", ",".join(metrics), "--export", str(export), "--force-overwrite", *application,
+        ncu,
+        "--config-file",
+        "off",
+        "--target-processes",
+        "all",
+        "--nvtx",
+        "--nvtx-include",
+        nvtx,
+        "--cache-control",
+        cache_control,
+        "--clock-control",
+        clock_control,
+        "--replay-mode",
+        replay_mode,
+        "--metrics",
+        ",".join(metrics),
+        "--export",
+        str(export),
+        "--force-overwrite",
+        *application,
     ]
 
 

@@ -34,8 +34,8 @@ class Reporter:
 class Partial:
     """The folder ``OUT.partial`` that holds finished work until the bundle is written.
 
-    Entered with ``resume`` it keeps what an earlier run of the same settings finished; otherwise it starts empty, unless
-    finished work would be lost. Left after a failure it stays if there is something to resume from.
+    Entered with ``resume`` it keeps what an earlier run of the same settings finished; otherwise it starts empty,
+    unless finished work would be lost. Left after a failure it stays if there is something to resume from.
     """
 
     def __init__(self, out: Path, settings: Mapping[str, Any], *, resume: bool):
@@ -45,19 +45,25 @@ class Partial:
         self.finished = False
 
     def _worth_keeping(self) -> bool:
-        return any(self.folder.glob("*.done")) or bool(worker.of(worker.read_records(self.folder / "timing.jsonl"), "timing"))
+        return any(self.folder.glob("*.done")) or bool(
+            worker.of(worker.read_records(self.folder / "timing.jsonl"), "timing")
+        )
 
     def __enter__(self) -> Partial:
         note = self.folder / "settings.json"
         if self.folder.exists() and self._worth_keeping():
             if not self._resume:
-                raise BadInput(f"{self.folder.name}: an unfinished run is there.",
-                               remedy="Go on with it: --resume. Or remove the folder to start afresh.")
+                raise BadInput(
+                    f"{self.folder.name}: an unfinished run is there.",
+                    remedy="Go on with it: --resume. Or remove the folder to start afresh.",
+                )
             earlier = json.loads(note.read_text(encoding="utf-8")) if note.is_file() else {}
             different = sorted(k for k in self._settings if earlier.get(k) != self._settings[k])
             if different:
-                raise BadInput(f"--resume: the unfinished run had other settings ({', '.join(different)}).",
-                               remedy=f"Remove {self.folder.name} to start afresh.")
+                raise BadInput(
+                    f"--resume: the unfinished run had other settings ({', '.join(different)}).",
+                    remedy=f"Remove {self.folder.name} to start afresh.",
+                )
         else:
             shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -92,13 +98,14 @@ class Chunk:
         return worker.read_records(self._records)
 
     def collect(self, tool: ncu.Ncu, metrics: Sequence[str], reporter: Reporter, quiet_s: float) -> None:
-        """Profile the chunk, or take it as an earlier run left it. A configuration that kills the process is set aside."""
+        """Profile the chunk, or take it as an earlier run left it. What kills the process is set aside."""
         if self._done.is_file():
             facts = json.loads(self._done.read_text(encoding="utf-8"))
             self.command, self.passes = facts["command"], facts["passes"]
             reporter.done(len(self.configs), "counters: taken from the unfinished run")
             return
-        left, aside = list(self.configs), []
+        left = list(self.configs)
+        aside: list[dict[str, Any]] = []
         while True:
             with tempfile.TemporaryDirectory(prefix="flashscope-") as name:
                 folder = Path(name)
@@ -110,26 +117,43 @@ class Chunk:
                     shutil.move(folder / "report.ncu-rep", self.report)
                     found += aside
                     self._records.write_text("".join(json.dumps(r) + "\n" for r in found), encoding="utf-8")
-                    self._done.write_text(json.dumps({"command": self.command, "passes": self.passes}), encoding="utf-8")
+                    self._done.write_text(
+                        json.dumps({"command": self.command, "passes": self.passes}), encoding="utf-8"
+                    )
                     return
             left = [config for config in left if config.config_id != guilty]
             if guilty is None or not left:
                 raise error
             aside.append({"record": "counters", "config_id": guilty, "stages": [], "status": f"failed: {error.what}"})
 
-    def _attempt(self, folder: Path, configs: Sequence[RunConfig], tool: ncu.Ncu, metrics: Sequence[str], reporter: Reporter,
-                 quiet_s: float) -> RunFailed | None:
+    def _attempt(
+        self,
+        folder: Path,
+        configs: Sequence[RunConfig],
+        tool: ncu.Ncu,
+        metrics: Sequence[str],
+        reporter: Reporter,
+        quiet_s: float,
+    ) -> RunFailed | None:
         plan, records, report = folder / "plan.json", folder / "result.jsonl", folder / "report.ncu-rep"
         worker.write_plan(plan, "counters", configs, device=self._device, seed=self._seed)
         arguments = ncu.command(tool.path, worker.command(plan, records), export=Path(report.name), metrics=metrics)
         self.command = ncu.public_command(arguments)
         counted = Follower(records, "counters", reporter)
-        seen = watch.follow(arguments, cwd=folder, env=worker.environment(), quiet_s=quiet_s, moved=counted.moved,
-                            on_line=lambda line, seen: counted.kernel(seen.kernel))
+        seen = watch.follow(
+            arguments,
+            cwd=folder,
+            env=worker.environment(),
+            quiet_s=quiet_s,
+            moved=counted.moved,
+            on_line=lambda line, seen: counted.kernel(seen.kernel),
+        )
         self.passes = max(self.passes, seen.passes)
         error = watch.diagnose(seen)
         if error is None and not report.is_file():
-            return watch.NcuFailed("ncu ended well but wrote no report.", remedy="Its last lines are below.", detail=seen.text)
+            return watch.NcuFailed(
+                "ncu ended well but wrote no report.", remedy="Its last lines are below.", detail=seen.text
+            )
         return error
 
 
@@ -157,8 +181,9 @@ class Follower:
         return size
 
 
-def time_all(configs: Sequence[RunConfig], folder: Path, *, device: str, seed: int, quiet_s: float,
-             reporter: Reporter) -> list[dict[str, Any]]:
+def time_all(
+    configs: Sequence[RunConfig], folder: Path, *, device: str, seed: int, quiet_s: float, reporter: Reporter
+) -> list[dict[str, Any]]:
     """Records of the timing pass for every configuration; one whose process died or hung gets a row that says so."""
     path = folder / "timing.jsonl"
     while True:
@@ -169,13 +194,20 @@ def time_all(configs: Sequence[RunConfig], folder: Path, *, device: str, seed: i
             return records
         with tempfile.TemporaryDirectory(prefix="flashscope-") as name:
             plan = Path(name) / "plan.json"
-            worker.write_plan(plan, "timing", left, device=device, seed=seed, ceilings=not worker.of(records, "ceiling"))
+            worker.write_plan(
+                plan, "timing", left, device=device, seed=seed, ceilings=not worker.of(records, "ceiling")
+            )
             arguments = worker.command(plan, path)
             arguments[-1] = str(path.resolve())
             before = len(records)
             try:
-                seen = watch.follow(arguments, cwd=Path(name), env=worker.environment(), quiet_s=quiet_s,
-                                    moved=Follower(path, "timing", reporter).moved)
+                seen = watch.follow(
+                    arguments,
+                    cwd=Path(name),
+                    env=worker.environment(),
+                    quiet_s=quiet_s,
+                    moved=Follower(path, "timing", reporter).moved,
+                )
                 failure = f"the process ended with code {seen.code}" + (f": {seen.lines[-1]}" if seen.lines else "")
                 text = seen.text
             except NoProgress as error:
@@ -186,8 +218,11 @@ def time_all(configs: Sequence[RunConfig], folder: Path, *, device: str, seed: i
         guilty = culprit(records[before:], "timing")
         config = next((c for c in left if c.config_id == guilty), None)
         if config is None:
-            raise WorkerFailed(f"The timing process failed: {failure}.", detail=text,
-                               remedy="`python -m profiler doctor` says whether PyTorch, Triton and the GPU fit together.")
+            raise WorkerFailed(
+                f"The timing process failed: {failure}.",
+                detail=text,
+                remedy="`python -m profiler doctor` says whether PyTorch, Triton and the GPU fit together.",
+            )
         row = {**config.key(), "parameters": json.dumps(dict(config.parameters)), "status": f"failed: {failure}"[:300]}
         with open(path, "a", encoding="utf-8") as file:
             file.write(json.dumps({"record": "timing", "row": row}) + "\n")

@@ -24,26 +24,48 @@ def code_hash() -> str:
 def git_commit() -> str | None:
     """The commit of the checkout, with -dirty where files differ from it; None outside a checkout."""
     try:
-        done = subprocess.run(["git", "-C", str(worker.ROOT), "describe", "--always", "--abbrev=12", "--dirty", "--exclude=*"],
-                              capture_output=True, text=True, timeout=30, check=True)
+        done = subprocess.run(
+            ["git", "-C", str(worker.ROOT), "describe", "--always", "--abbrev=12", "--dirty", "--exclude=*"],
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=True,
+        )
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.strip() or None
 
 
-def profile(times: Sequence[Mapping[str, Any]], *, tool: ncu.Ncu | None, chunks: Sequence[Any], suite: str | None, command: str,
-            counters: bool) -> dict[str, Any]:
+def profile(
+    times: Sequence[Mapping[str, Any]],
+    *,
+    tool: ncu.Ncu | None,
+    chunks: Sequence[Any],
+    suite: str | None,
+    command: str,
+    counters: bool,
+) -> dict[str, Any]:
     """The keys that DESIGN.md lists, from the timing pass's records and the counter pass's chunks."""
     environments = worker.of(times, "environment")
     environment = environments[-1] if environments else {}
     found: dict[str, Any] = {
-        "schema_version": 1, "kind": "profile", "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "counters": counters, **{name: environment.get(name) for name in GPU_FACTS},
+        "schema_version": 1,
+        "kind": "profile",
+        "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "counters": counters,
+        **{name: environment.get(name) for name in GPU_FACTS},
         "commands": {"run": command, **({"ncu": chunks[0].command} if chunks else {})},
-        "git_commit": git_commit(), "code_hash": code_hash(), "suite": suite,
+        "git_commit": git_commit(),
+        "code_hash": code_hash(),
+        "suite": suite,
         "ceilings": [record["entry"] for record in worker.of(times, "ceiling")],
     }
     if tool and chunks:
-        found.update(ncu=tool.version, cache_control="all", clock_control="none", replay_mode="kernel",
-                     passes=max(chunk.passes for chunk in chunks) or None)
+        found.update(
+            ncu=tool.version,
+            cache_control="all",
+            clock_control="none",
+            replay_mode="kernel",
+            passes=max(chunk.passes for chunk in chunks) or None,
+        )
     return {name: value for name, value in found.items() if value is not None}

@@ -1,7 +1,7 @@
 """Profile configurations on this machine: a counter pass under ncu, a timing pass without it, joined into one bundle.
 
-Counters come first: whatever forbids them shows within seconds. Finished work lies in ``OUT.partial`` beside the bundle;
-the bundle itself appears only when everything that was asked for is there.
+Counters come first: whatever forbids them shows within seconds. Finished work lies in ``OUT.partial`` beside the
+bundle; the bundle itself appears only when everything that was asked for is there.
 """
 
 from __future__ import annotations
@@ -22,36 +22,61 @@ CHUNK = 40  # configurations a report: small enough to parse, large enough that 
 Progress = Callable[[str, int, int], None]
 
 
-def run(configs: Sequence[RunConfig], out: Path, *, counters: bool = True, keep_reports: bool = False, resume: bool = False,
-        progress: Progress = lambda text, done, total: None, ncu_path: str | None = None, quiet_s: float = QUIET_S,
-        metric_set: str = "evidence", suite: str | None = None, command: str = "python -m profiler run",
-        device: str = "cuda", seed: int = 0) -> Bundle:
+def run(
+    configs: Sequence[RunConfig],
+    out: Path,
+    *,
+    counters: bool = True,
+    keep_reports: bool = False,
+    resume: bool = False,
+    progress: Progress = lambda text, done, total: None,
+    ncu_path: str | None = None,
+    quiet_s: float = QUIET_S,
+    metric_set: str = "evidence",
+    suite: str | None = None,
+    command: str = "python -m profiler run",
+    device: str = "cuda",
+    seed: int = 0,
+) -> Bundle:
     """Measure ``configs`` and write the bundle ``out``.
 
-    progress(text, done, total) hears of each configuration. device "cpu" runs the workload without a GPU, for tests; its
-    rows say so. Raises RunFailed's classes, and then no bundle is written; with ``resume`` the next call goes on from the
-    work that was finished.
+    progress(text, done, total) hears of each configuration. device "cpu" runs the workload without a GPU, for tests;
+    its rows say so. Raises RunFailed's classes, and then no bundle is written; with ``resume`` the next call goes on
+    from the work that was finished.
     """
     configs, out = list({config.config_id: config for config in configs}.values()), Path(out)
     if not configs:
         raise BadInput("run: expected at least one configuration, got none.")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise BadInput(f"--out: expected a new folder, got {out.name}, which is there already.",
-                       remedy="Name another folder, or remove this one.")
+        raise BadInput(
+            f"--out: expected a new folder, got {out.name}, which is there already.",
+            remedy="Name another folder, or remove this one.",
+        )
     tool = ncu.find(ncu_path) if counters else None
     metrics = metric_names(metric_set) if counters else []
-    settings = {"configs": [c.config_id for c in configs], "code": provenance.code_hash(), "device": device, "seed": seed,
-                "counters": counters, "ncu": tool.version if tool else None, "metrics": metrics}
+    settings = {
+        "configs": [c.config_id for c in configs],
+        "code": provenance.code_hash(),
+        "device": device,
+        "seed": seed,
+        "counters": counters,
+        "ncu": tool.version if tool else None,
+        "metrics": metrics,
+    }
     with Partial(out, settings, resume=resume) as partial:
         reporter = Reporter(progress, len(configs) * (2 if tool else 1))
         chunks = []
-        for number in range(0, len(configs) if tool else 0, CHUNK):
+        for number in range(0, len(configs), CHUNK):
+            if tool is None:
+                break
             chunk = Chunk(partial.folder, number // CHUNK, configs[number : number + CHUNK], device=device, seed=seed)
             chunk.collect(tool, metrics, reporter, quiet_s)
             chunks.append(chunk)
         times = time_all(configs, partial.folder, device=device, seed=seed, quiet_s=quiet_s, reporter=reporter)
         joined = join.join(out.name, configs, chunks, times)
-        profile = provenance.profile(times, tool=tool, chunks=chunks, suite=suite, command=command, counters=joined.has_counters)
+        profile = provenance.profile(
+            times, tool=tool, chunks=chunks, suite=suite, command=command, counters=joined.has_counters
+        )
         made = Bundle(out.name, profile, joined.launches, joined.metrics, joined.timings, joined.notes)
         publish(made, out, [chunk.report for chunk in chunks] if keep_reports else [])
         partial.finished = True

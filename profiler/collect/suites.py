@@ -13,14 +13,26 @@ EVERYTHING = (*UNFUSED, *FUSED, "sdpa_math")
 LENGTHS = (512, 1024, 2048, 4096, 8192, 16384)
 
 
-def sweep(implementations: Sequence[str], lengths: Iterable[int], *, head_dims: Iterable[int] = (64, 128),
-          masks: Iterable[str] = ("full", "causal"), dtypes: Iterable[str] = ("bf16",), batch: int = 1, heads: int = 16,
-          kv_heads: int = 0) -> list[RunConfig]:
+def sweep(
+    implementations: Sequence[str],
+    lengths: Iterable[int],
+    *,
+    head_dims: Iterable[int] = (64, 128),
+    masks: Iterable[str] = ("full", "causal"),
+    dtypes: Iterable[str] = ("bf16",),
+    batch: int = 1,
+    heads: int = 16,
+    kv_heads: int = 0,
+) -> list[RunConfig]:
     """Every combination, square shapes, shortest sequences first."""
     head_dims, masks, dtypes = tuple(head_dims), tuple(masks), tuple(dtypes)
     return [
         RunConfig(name, AttentionShape(batch, heads, n, n, d, kv_heads, dtype, mask))
-        for n in lengths for dtype in dtypes for d in head_dims for mask in masks for name in implementations
+        for n in lengths
+        for dtype in dtypes
+        for d in head_dims
+        for mask in masks
+        for name in implementations
     ]
 
 
@@ -51,14 +63,23 @@ BLOCKS = ((64, 64), (128, 64), (128, 128), (256, 64))
 def tuning() -> list[RunConfig]:
     """flash2 over block sizes × warps × stages at B1 H16 N4096, D 64 and 128, full mask."""
     return [
-        RunConfig("flash2", AttentionShape(1, 16, 4096, 4096, d),
-                  parameters={"block_m": m, "block_n": n, "num_warps": warps, "num_stages": stages})
-        for d in (64, 128) for m, n in BLOCKS for warps in (4, 8) for stages in (2, 3, 4)
+        RunConfig(
+            "flash2",
+            AttentionShape(1, 16, 4096, 4096, d),
+            parameters={"block_m": m, "block_n": n, "num_warps": warps, "num_stages": stages},
+        )
+        for d in (64, 128)
+        for m, n in BLOCKS
+        for warps in (4, 8)
+        for stages in (2, 3, 4)
     ]
 
 
 SUITES: dict[str, Callable[[], list[RunConfig]]] = {
-    "quick": quick, "evidence": evidence, "scaling": scaling, "tuning": tuning,
+    "quick": quick,
+    "evidence": evidence,
+    "scaling": scaling,
+    "tuning": tuning,
 }
 
 

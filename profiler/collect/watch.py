@@ -1,7 +1,7 @@
-"""Runs a command in a process group of its own, follows its output, and ends the whole group when nothing moves any more.
+"""Runs a command in a process group of its own, follows its output, and ends the group when nothing moves any more.
 
-Every known failure of ncu gets its own class and remedy here; the text decides before the exit code, since ncu ends with 0
-after some of them.
+Every known failure of ncu gets its own class and remedy here; the text decides before the exit code, since ncu ends
+with 0 after some of them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PASSES = re.compile(r"100% - (\d+) passe?s?")
 
 PERMISSION = """The driver keeps the performance counters for administrators. Ways out:
   own machine:  run as root (sudo -E env "PATH=$PATH" python -m profiler run …), or once for everybody:
-                echo 'options nvidia NVreg_RestrictProfilingToAdminUsers=0' | sudo tee /etc/modprobe.d/nvidia-profiling.conf
+                echo 'options nvidia NVreg_RestrictProfilingToAdminUsers=0' | sudo tee /etc/modprobe.d/profiling.conf
                 then reload the driver or reboot.
   container:    start it with --cap-add=SYS_ADMIN, or set the option above on the host.
   WSL2:         in Windows, NVIDIA Control Panel > Developer > Manage GPU Performance Counters > allow all users.
@@ -73,16 +73,30 @@ def end_group(process: subprocess.Popen) -> None:
     process.wait()
 
 
-def follow(arguments: Sequence[str], *, cwd: Path, env: Mapping[str, str], quiet_s: float,
-           on_line: Callable[[str, Seen], None] = lambda line, seen: None, moved: Callable[[], object] = lambda: None) -> Seen:
-    """Run to the end. Raises NoProgress after ``quiet_s`` seconds in which nothing was printed and ``moved()`` stayed equal.
+def follow(
+    arguments: Sequence[str],
+    *,
+    cwd: Path,
+    env: Mapping[str, str],
+    quiet_s: float,
+    on_line: Callable[[str, Seen], None] = lambda line, seen: None,
+    moved: Callable[[], object] = lambda: None,
+) -> Seen:
+    """Run to the end. Raises NoProgress after ``quiet_s`` seconds without output or a change of ``moved()``.
 
     Whatever happens, Ctrl-C included, no process of the group is left behind.
     """
     seen = Seen()
     try:
-        process = subprocess.Popen(list(arguments), cwd=cwd, env=dict(env), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                   stderr=subprocess.STDOUT, start_new_session=True)
+        process = subprocess.Popen(
+            list(arguments),
+            cwd=cwd,
+            env=dict(env),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
     except OSError as error:
         raise NcuFailed(f"{Path(arguments[0]).name}: could not be started ({error.strerror}).") from error
     assert process.stdout is not None
@@ -113,8 +127,10 @@ def follow(arguments: Sequence[str], *, cwd: Path, env: Mapping[str, str], quiet
                     where = f"the last kernel was {seen.kernel}" if seen.kernel else "no kernel had been profiled"
                     raise NoProgress(
                         f"No progress for {quiet_s:.0f} s: {where}. The process and its children were ended.",
-                        remedy="A kernel that waits for another one never ends under kernel replay; a larger --timeout helps when "
-                               "the configuration is merely slow.", detail=seen.text)
+                        remedy="A kernel that waits for another one never ends under kernel replay; a larger --timeout "
+                        "helps when the configuration is merely slow.",
+                        detail=seen.text,
+                    )
         _take(pending, seen)
         process.wait(timeout=GRACE_S)
     except subprocess.TimeoutExpired:
@@ -139,26 +155,60 @@ def _take(line: str, seen: Seen) -> None:
 
 # What ncu says -> class, sentence, remedy. The first that is found decides.
 FAILURES: tuple[tuple[str, type[RunFailed], str, str], ...] = (
-    (r"ERR_NVGPUCTRPERM", CountersNotPermitted, "The GPU's performance counters are not permitted to this user (ERR_NVGPUCTRPERM).",
-     PERMISSION),
-    (r"driver resource was unavailable|other tool \(like DCGM\)", NcuFailed,
-     "The counters are in use by another tool (DCGM, or another profiler).",
-     "End it, or pause DCGM: dcgmi profiling --pause, and --resume afterwards."),
-    (r"(?i)lock ?file|InterprocessLockFailed|nsight-compute-lock", NcuFailed,
-     "ncu could not take its lock file in the temporary folder: it belongs to another user or another run.",
-     "Set TMPDIR to a folder of your own, or wait for the other run."),
-    (r"(?i)MIG (?:instance|device|mode)|shared counters.*MIG", NcuFailed, "These counters are not available on this MIG slice.",
-     "Profile on a whole GPU, or on a slice that has the counters to itself."),
-    (r"LibraryNotLoaded|Failed to initialize the profiler", NcuFailed, "ncu could not load the driver's profiling library.",
-     "Some sandboxes (gVisor) do not pass it through; use a virtual machine or bare metal, or --no-counters."),
-    (r"Profiling is not supported on (?:this )?device|unsupported GPU", NcuFailed, "This ncu does not support this GPU.",
-     "Use the ncu of a CUDA toolkit that knows the GPU (ncu --list-chips), or --no-counters."),
-    (r"(?i)cuda driver.*(?:not compatible|incompatible|insufficient)|UnsupportedDriver", NcuFailed,
-     "ncu and the driver do not fit each other.", "Use the ncu that came with this driver's CUDA version, or update the driver."),
-    (r"Failed to find metric|The following metrics do not exist|Invalid metric", NcuFailed,
-     "ncu does not know one of the metrics asked for.", "Update Nsight Compute; the lines below name the metric."),
-    (r"(?i)out of memory.*(?:save|restore|replay)|(?:save|restore|replay).*out of memory|OutOfMemory", NcuFailed,
-     "ncu ran out of memory while saving device memory for replay.", "Leave out the longest sequences for this implementation."),
+    (
+        r"ERR_NVGPUCTRPERM",
+        CountersNotPermitted,
+        "The GPU's performance counters are not permitted to this user (ERR_NVGPUCTRPERM).",
+        PERMISSION,
+    ),
+    (
+        r"driver resource was unavailable|other tool \(like DCGM\)",
+        NcuFailed,
+        "The counters are in use by another tool (DCGM, or another profiler).",
+        "End it, or pause DCGM: dcgmi profiling --pause, and --resume afterwards.",
+    ),
+    (
+        r"(?i)lock ?file|InterprocessLockFailed|nsight-compute-lock",
+        NcuFailed,
+        "ncu could not take its lock file in the temporary folder: it belongs to another user or another run.",
+        "Set TMPDIR to a folder of your own, or wait for the other run.",
+    ),
+    (
+        r"(?i)MIG (?:instance|device|mode)|shared counters.*MIG",
+        NcuFailed,
+        "These counters are not available on this MIG slice.",
+        "Profile on a whole GPU, or on a slice that has the counters to itself.",
+    ),
+    (
+        r"LibraryNotLoaded|Failed to initialize the profiler",
+        NcuFailed,
+        "ncu could not load the driver's profiling library.",
+        "Some sandboxes (gVisor) do not pass it through; use a virtual machine or bare metal, or --no-counters.",
+    ),
+    (
+        r"Profiling is not supported on (?:this )?device|unsupported GPU",
+        NcuFailed,
+        "This ncu does not support this GPU.",
+        "Use the ncu of a CUDA toolkit that knows the GPU (ncu --list-chips), or --no-counters.",
+    ),
+    (
+        r"(?i)cuda driver.*(?:not compatible|incompatible|insufficient)|UnsupportedDriver",
+        NcuFailed,
+        "ncu and the driver do not fit each other.",
+        "Use the ncu that came with this driver's CUDA version, or update the driver.",
+    ),
+    (
+        r"Failed to find metric|The following metrics do not exist|Invalid metric",
+        NcuFailed,
+        "ncu does not know one of the metrics asked for.",
+        "Update Nsight Compute; the lines below name the metric.",
+    ),
+    (
+        r"(?i)out of memory.*(?:save|restore|replay)|(?:save|restore|replay).*out of memory|OutOfMemory",
+        NcuFailed,
+        "ncu ran out of memory while saving device memory for replay.",
+        "Leave out the longest sequences for this implementation.",
+    ),
 )
 NOTHING = re.compile(r"No kernels were profiled")
 APPLICATION = re.compile(r"The application returned an error code \((\d+)\)|application (?:crashed|terminated)")
@@ -171,14 +221,18 @@ def diagnose(seen: Seen) -> RunFailed | None:
             return kind(what, remedy=remedy, detail=seen.text)
     if APPLICATION.search(seen.text):
         last = [line for line in seen.lines if not line.startswith("==")]
-        return WorkerFailed("The profiled Python process failed" + (f": {last[-1]}" if last else "."),
-                            remedy="Its last lines are below; `run --no-counters` shows whether it also fails without ncu.",
-                            detail="\n".join(last[-20:]))
+        return WorkerFailed(
+            "The profiled Python process failed" + (f": {last[-1]}" if last else "."),
+            remedy="Its last lines are below; `run --no-counters` shows whether it also fails without ncu.",
+            detail="\n".join(last[-20:]),
+        )
     if NOTHING.search(seen.text):
         return NothingProfiled(
             "ncu ran, but no kernel was launched inside FlashScope's NVTX ranges (No kernels were profiled).",
-            remedy="Is the package nvtx installed for this Python, and are NVTX injections not disabled (NVTX_DISABLE)? "
-                   "`python -m profiler doctor` checks it.", detail=seen.text)
+            remedy="Is the package nvtx installed for this Python, and is NVTX_DISABLE unset? "
+            "`python -m profiler doctor` checks it.",
+            detail=seen.text,
+        )
     if seen.code:
         return NcuFailed(f"ncu ended with exit code {seen.code}.", remedy="Its last lines are below.", detail=seen.text)
     return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +15,34 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def environment() -> dict[str, str]:
-    """This process's environment with the package importable from any folder and output unbuffered."""
+    """This process's environment with the package importable from any folder, output unbuffered, and this process named
+    as the one whose end ends the workload."""
     paths = [str(ROOT), *([os.environ["PYTHONPATH"]] if os.environ.get("PYTHONPATH") else [])]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(paths),
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "FLASHSCOPE_PARENT": str(os.getpid()),
+    }
 
 
-def write_plan(path: Path, mode: str, configs: Sequence[RunConfig], *, device: str = "cuda", seed: int = 0,
-               ceilings: bool = True) -> None:
+def write_plan(
+    path: Path, mode: str, configs: Sequence[RunConfig], *, device: str = "cuda", seed: int = 0, ceilings: bool = True
+) -> None:
     """A plan as profiler.workload.plan describes it."""
-    path.write_text(json.dumps({"mode": mode, "device": device, "seed": seed, "ceilings": ceilings,
-                                "configs": [config.to_json() for config in configs]}), encoding="utf-8")
+    path.write_text(
+        json.dumps(
+            {
+                "mode": mode,
+                "device": device,
+                "seed": seed,
+                "ceilings": ceilings,
+                "configs": [config.to_json() for config in configs],
+            }
+        ),
+        encoding="utf-8",
+    )
 
 
 def command(plan: Path, results: Path) -> list[str]:
@@ -44,5 +62,6 @@ def read_records(path: Path) -> list[dict[str, Any]]:
     return records
 
 
-def of(records: Sequence[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
-    return [record for record in records if record.get("record") == kind]
+def of(records: Iterable[Mapping[str, Any]], kind: str) -> list[dict[str, Any]]:
+    """The records of one kind."""
+    return [dict(record) for record in records if record.get("record") == kind]

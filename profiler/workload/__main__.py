@@ -1,8 +1,11 @@
-"""``python -m profiler.workload PLAN.json RESULT.jsonl``: run the plan, append what is found. Files are described in plan.py."""
+"""``python -m profiler.workload PLAN.json RESULT.jsonl``: run the plan, append what is found (see plan.py)."""
 
 from __future__ import annotations
 
+import os
 import sys
+import threading
+import time
 from pathlib import Path
 
 from profiler.errors import FlashScopeError, RunFailed
@@ -13,12 +16,29 @@ def main(arguments: list[str]) -> int:
     if len(arguments) != 2:
         print("usage: python -m profiler.workload PLAN.json RESULT.jsonl", file=sys.stderr)
         return 2
+    follow_parent(os.environ.get("FLASHSCOPE_PARENT"))
     try:
         run(Plan.read(Path(arguments[0])), Results(Path(arguments[1])))
     except FlashScopeError as error:
         print(error, file=sys.stderr)
         return error.exit_code
     return 0
+
+
+def follow_parent(pid: str | None) -> None:
+    """End with the process that started this one, however that ended: under ncu it is not the direct parent."""
+    if not pid:
+        return
+
+    def wait() -> None:
+        while True:
+            try:
+                os.kill(int(pid), 0)
+            except ProcessLookupError:
+                os._exit(1)
+            time.sleep(0.5)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def run(plan: Plan, results: Results) -> None:
@@ -47,8 +67,14 @@ def run_timing(plan: Plan, results: Results) -> None:
             results.add("ceiling", entry=entry)
     clock, sensors = clock_for(plan.device), Sensors(plan.device)
     for group in timing.by_shape(plan.configs):
-        rows = timing.measure(group, clock, sensors, device=plan.device, seed=plan.seed,
-                              starting=lambda config: results.add("start", config_id=config.config_id))
+        rows = timing.measure(
+            group,
+            clock,
+            sensors,
+            device=plan.device,
+            seed=plan.seed,
+            starting=lambda config: results.add("start", config_id=config.config_id),
+        )
         for row in rows:
             results.add("timing", row=row)
 
@@ -61,7 +87,10 @@ def run_counters(plan: Plan, results: Results) -> None:
         record = counters.profile(config, device=plan.device, seed=plan.seed)
         results.add("counters", **record)
         if record.get("sticky"):
-            raise RunFailed(f"{config.config_id}: {record['status']}", remedy="The CUDA context is lost; the run goes on without it.")
+            raise RunFailed(
+                f"{config.config_id}: {record['status']}",
+                remedy="The CUDA context is lost; the run goes on without it.",
+            )
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ SAMPLE = 256
 
 @dataclass(frozen=True)
 class Expected:
-    """float64 O (B, H, R, D) of the query rows ``rows`` (R,), those rows in words, eager PyTorch's relative error there."""
+    """float64 O (B, H, R, D) of query rows ``rows`` (R,), those in words, eager PyTorch's relative error there."""
 
     output: torch.Tensor
     rows: torch.Tensor
@@ -67,6 +67,7 @@ def compare(output: torch.Tensor, expected: Expected) -> dict[str, Any]:
         "error_eager_relative": expected.eager_relative,
     }
     return {
-        "finite": bool(torch.isfinite(output).all()), "error_rows": expected.words,
+        "finite": bool(torch.isfinite(output).all()),
+        "error_rows": expected.words,
         **{name: value if math.isfinite(value) else None for name, value in errors.items()},
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import statistics
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -31,10 +32,8 @@ def median_s(call: Callable[[], Any]) -> float:
 def measure() -> Iterator[dict[str, Any]]:
     """Entries of profile.json's ``ceilings``; a ceiling that cannot be measured (memory) is left out."""
     for measured in (copy, matmul_bf16, matmul_fp16):
-        try:
+        with contextlib.suppress(torch.OutOfMemoryError):
             yield from measured()
-        except torch.OutOfMemoryError:
-            pass
         torch.cuda.empty_cache()
 
 
@@ -46,16 +45,28 @@ def copy() -> Iterator[dict[str, Any]]:
     source = torch.ones(COPY_BYTES // 4, device="cuda")
     target = torch.empty_like(source)
     gib = COPY_BYTES // 2**30
-    yield entry("dram_copy_bytes_per_s", 2 * COPY_BYTES / median_s(lambda: target.copy_(source)), "B/s",
-                f"device copy of {gib} GiB, bytes read and written, median of {CALLS}")
-    yield entry("dram_read_bytes_per_s", COPY_BYTES / median_s(source.sum), "B/s",
-                f"torch.sum over {gib} GiB of fp32, bytes read, median of {CALLS}")
+    yield entry(
+        "dram_copy_bytes_per_s",
+        2 * COPY_BYTES / median_s(lambda: target.copy_(source)),
+        "B/s",
+        f"device copy of {gib} GiB, bytes read and written, median of {CALLS}",
+    )
+    yield entry(
+        "dram_read_bytes_per_s",
+        COPY_BYTES / median_s(source.sum),
+        "B/s",
+        f"torch.sum over {gib} GiB of fp32, bytes read, median of {CALLS}",
+    )
 
 
 def matmul(name: str, dtype: torch.dtype) -> Iterator[dict[str, Any]]:
     a, b = (torch.randn(MATMUL_N, MATMUL_N, device="cuda", dtype=dtype) for _ in range(2))
-    yield entry(f"matmul_{name}_flops_per_s", 2 * MATMUL_N**3 / median_s(lambda: a @ b), "FLOP/s",
-                f"torch {MATMUL_N}×{MATMUL_N}×{MATMUL_N} {name} product of random matrices, median of {CALLS}")
+    yield entry(
+        f"matmul_{name}_flops_per_s",
+        2 * MATMUL_N**3 / median_s(lambda: a @ b),
+        "FLOP/s",
+        f"torch {MATMUL_N}×{MATMUL_N}×{MATMUL_N} {name} product of random matrices, median of {CALLS}",
+    )
 
 
 def matmul_bf16() -> Iterator[dict[str, Any]]:

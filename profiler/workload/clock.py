@@ -8,11 +8,13 @@ from typing import Any
 
 import torch
 
-FLUSH_BYTES = 512 * 2**20  # more than twice any L2, and long enough that the launches behind it are queued before it ends
+FLUSH_BYTES = (
+    512 * 2**20
+)  # more than twice any L2, and long enough that the launches behind it are queued before it ends
 
 
 class GpuClock:
-    """CUDA events. The L2 cache is flushed before the first call by writing a large buffer, outside the timed region."""
+    """CUDA events. L2 is flushed before the first call by writing a large buffer, outside the timed region."""
 
     how = "CUDA events"
 
@@ -23,14 +25,14 @@ class GpuClock:
 
     def pair(self, call: Callable[[], Any]) -> tuple[Any, Any, Any]:
         """Run ``call`` twice after a flush, the first time cold, the second warm; marks for ``read``."""
-        marks = tuple(torch.cuda.Event(enable_timing=True) for _ in range(3))
+        start, middle, end = (torch.cuda.Event(enable_timing=True) for _ in range(3))
         self._buffer.zero_()
-        marks[0].record()
+        start.record()
         call()
-        marks[1].record()
+        middle.record()
         call()
-        marks[2].record()
-        return marks
+        end.record()
+        return start, middle, end
 
     def read(self, marks: tuple[Any, Any, Any]) -> tuple[float, float]:
         """Cold and warm time in ns; waits for the GPU."""
@@ -56,7 +58,7 @@ class GpuClock:
 
 
 class HostClock:
-    """The host's clock, for a run on the CPU. No cache is flushed, so there is no cold number apart from the warm one."""
+    """The host's clock, for a run on the CPU. No cache is flushed, so cold and warm are the same thing."""
 
     how = "host clock on the CPU, no cache flush"
 

@@ -42,32 +42,39 @@ class Ranges:
 
 
 def profile(config: RunConfig, *, device: str, seed: int) -> dict[str, Any]:
-    """Warm up, then run once inside the ranges. Fields of a "counters" record: config_id, status, stages, parameters."""
-    record: dict[str, Any] = {"config_id": config.config_id, "stages": [], "parameters": parameters_text(config.parameters)}
+    """Warm up, then run once inside the ranges. Returns config_id, status, stages, parameters."""
+    record: dict[str, Any] = {
+        "config_id": config.config_id,
+        "stages": [],
+        "parameters": parameters_text(config.parameters),
+    }
     with warnings.catch_warnings(record=True) as heard, torch.no_grad():
         warnings.simplefilter("always")
         try:
-            bound = bind(config, *inputs.make(config.shape, device, seed))
-            for _ in range(WARM_UP):
-                bound.call(no_stage)
-            synchronize(device)
-            ranges = Ranges()
-            with ranges.range(config.config_id):
-                bound.call(ranges.stage)
-                synchronize(device)
-            record.update(status="ok", stages=ranges.stages, parameters=parameters_text(bound.parameters))
+            stages, parameters = once(config, device, seed)
+            record.update(status="ok", stages=stages, parameters=parameters_text(parameters))
         except Exception as error:  # its reason is the result; the next configuration still runs
             record["status"] = reason(error, heard)
             if is_sticky(error):
                 record["sticky"] = True
-        finally:
-            bound = None
     if device == "cuda" and "sticky" not in record:
         torch.cuda.empty_cache()
     return record
 
 
+def once(config: RunConfig, device: str, seed: int) -> tuple[list[str], dict[str, Any]]:
+    """The stages that one call went through, and its tuning parameters; every tensor is gone when this returns."""
+    bound = bind(config, *inputs.make(config.shape, device, seed))
+    for _ in range(WARM_UP):
+        bound.call(no_stage)
+    synchronize(device)
+    ranges = Ranges()
+    with ranges.range(config.config_id):
+        bound.call(ranges.stage)
+        synchronize(device)
+    return ranges.stages, bound.parameters
+
+
 def synchronize(device: str) -> None:
     if device == "cuda":
         torch.cuda.synchronize()
-

@@ -56,8 +56,12 @@ class Sensors:
 
 def environment(device: str) -> dict[str, Any]:
     """Provenance of the process in the words of profile.json: gpu, driver, cuda, torch, triton, cudnn, python."""
-    found: dict[str, Any] = {"torch": torch.__version__, "python": platform.python_version(), "device": device,
-                             "cuda_available": torch.cuda.is_available()}
+    found: dict[str, Any] = {
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "device": device,
+        "cuda_available": torch.cuda.is_available(),
+    }
     with contextlib.suppress(ImportError):
         import triton
 
@@ -72,9 +76,12 @@ def environment(device: str) -> dict[str, Any]:
             found["cudnn"] = f"{version // 10000}.{version // 100 % 100}.{version % 100}"
     properties, sensors = torch.cuda.get_device_properties(0), Sensors(device)
     gpu = {
-        "name": properties.name, "cc": f"{properties.major}.{properties.minor}",
-        "sm_count": properties.multi_processor_count, "l2_size_bytes": getattr(properties, "L2_cache_size", None),
-        "memory_bytes": properties.total_memory, "max_sm_clock_hz": sensors.max_clock_hz(),
+        "name": properties.name,
+        "cc": f"{properties.major}.{properties.minor}",
+        "sm_count": properties.multi_processor_count,
+        "l2_size_bytes": getattr(properties, "L2_cache_size", None),
+        "memory_bytes": properties.total_memory,
+        "max_sm_clock_hz": sensors.max_clock_hz(),
         "power_limit_w": sensors.power_limit_w(),
     }
     found["gpu"] = {name: value for name, value in gpu.items() if value}

@@ -81,7 +81,7 @@ def _peer(config: RunConfig, q: Any, k: Any, v: Any, causal: bool) -> Callable[[
         # torch aligns its causal mask top-left, ours is bottom-right: another computation, so not a comparison.
         raise Refused("torch aligns is_causal to the top left, which differs from ours when Nq ≠ Nk")
     backend = getattr(SDPBackend, PEERS[config.implementation])
-    grouped = {"enable_gqa": True} if shape.heads != shape.kv_heads else {}
+    grouped: dict[str, Any] = {"enable_gqa": True} if shape.heads != shape.kv_heads else {}
 
     def peer(stage: Stage) -> Any:
         with sdpa_kernel(backend), stage("attention"):

@@ -7,7 +7,13 @@ import torch
 from profiler.spec import AttentionShape
 from profiler.workload.implementations import Refused
 
-DTYPES = {"fp64": torch.float64, "fp32": torch.float32, "tf32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+DTYPES = {
+    "fp64": torch.float64,
+    "fp32": torch.float32,
+    "tf32": torch.float32,
+    "fp16": torch.float16,
+    "bf16": torch.bfloat16,
+}
 
 
 def make(shape: AttentionShape, device: str, seed: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

@@ -1,8 +1,8 @@
 """What the workload is asked to do, and how it says what it found.
 
-PLAN.json: {"mode": "timing" | "counters" | "environment", "configs": [RunConfig.to_json(), ...], "device": "cuda" | "cpu",
-"seed": int, "ceilings": bool}. RESULT.jsonl: one JSON object a line, flushed as it is known, so that a crash loses
-nothing; ``record`` is "environment", "ceiling", "timing", "counters", "done" or "end".
+PLAN.json: {"mode": "timing" | "counters" | "environment", "configs": [RunConfig.to_json(), ...], "device":
+"cuda" | "cpu", "seed": int, "ceilings": bool}. RESULT.jsonl: one JSON object a line, flushed as it is known,
+so that a crash loses nothing; ``record`` is "environment", "ceiling", "start", "timing", "counters" or "end".
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ DEVICES = ("cuda", "cpu")
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """mode: what to measure. device "cpu" exists to test the way without a GPU; its rows say so. seed: of the inputs."""
+    """mode: what to measure. device "cpu": for tests without a GPU; its rows say so. seed: of the inputs."""
 
     mode: str
     configs: tuple[RunConfig, ...] = ()
@@ -39,7 +39,13 @@ class Plan:
             if data.get(name, "cuda" if name == "device" else None) not in known:
                 raise BadInput(f"plan: {name} must be one of {', '.join(known)}, got {data.get(name)!r}.")
         configs = tuple(RunConfig.from_json(entry) for entry in data.get("configs", ()))
-        return cls(data["mode"], configs, data.get("device", "cuda"), int(data.get("seed", 0)), bool(data.get("ceilings", True)))
+        return cls(
+            data["mode"],
+            configs,
+            data.get("device", "cuda"),
+            int(data.get("seed", 0)),
+            bool(data.get("ceilings", True)),
+        )
 
 
 class Results:

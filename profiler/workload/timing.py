@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import statistics
 import time
 import warnings
@@ -54,7 +55,7 @@ def reason(error: BaseException, heard: Iterable[warnings.WarningMessage] = ()) 
     first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     if isinstance(error, (Refused, ValueError, TypeError, NotImplementedError, BadInput)):
         return f"refused: {first}"
-    if "No available kernel" in first:
+    if re.search("No available kernel|No viable backend", first):
         texts = [str(w.message).split(" (Triggered")[0].strip() for w in heard]
         said = [text for text in texts if "not used because" not in text and "disabled" not in text]
         return "refused: " + " ".join([first, *dict.fromkeys(said)])[:400]
@@ -68,6 +69,7 @@ def is_sticky(error: BaseException) -> bool:
 
 def by_shape(configs: Iterable[RunConfig]) -> Iterator[list[RunConfig]]:
     """Configurations of one shape and direction together, smallest work first so that a crash loses least."""
+
     def key(config: RunConfig) -> tuple:
         s = config.shape
         return s.matrix_bytes, s.head_dim, s.mask, s.dtype, repr(s), config.direction
@@ -76,8 +78,15 @@ def by_shape(configs: Iterable[RunConfig]) -> Iterator[list[RunConfig]]:
         yield list(group)
 
 
-def measure(configs: list[RunConfig], clock: GpuClock | HostClock, sensors: Sensors, *, device: str, seed: int,
-            starting: Callable[[RunConfig], None]) -> Iterator[dict[str, Any]]:
+def measure(
+    configs: list[RunConfig],
+    clock: GpuClock | HostClock,
+    sensors: Sensors,
+    *,
+    device: str,
+    seed: int,
+    starting: Callable[[RunConfig], None],
+) -> Iterator[dict[str, Any]]:
     """Timings rows of configurations of one shape. ``starting`` is told of each before its first call.
 
     A configuration that cannot run yields a row whose status says why; the others go on.
@@ -87,8 +96,10 @@ def measure(configs: list[RunConfig], clock: GpuClock | HostClock, sensors: Sens
         with torch.no_grad():
             expected = accuracy.expect(q, k, v, is_causal(configs[0]))
     except (Refused, torch.OutOfMemoryError) as error:
-        yield from (row_of(config, reason(error), note="while the inputs and their float64 reference were made")
-                    for config in configs)
+        yield from (
+            row_of(config, reason(error), note="while the inputs and their float64 reference were made")
+            for config in configs
+        )
         return
     subjects = []
     for config in configs:
@@ -116,6 +127,7 @@ def measure(configs: list[RunConfig], clock: GpuClock | HostClock, sensors: Sens
 
 def prepare(config: RunConfig, bound: Bound, expected: accuracy.Expected, clock: GpuClock | HostClock) -> Subject:
     """Compile, check against float64, measure memory, warm up until steady, and choose the number of repetitions."""
+
     def call() -> Any:
         return bound.call(no_stage)
 
@@ -128,8 +140,10 @@ def prepare(config: RunConfig, bound: Bound, expected: accuracy.Expected, clock:
         row["status"] = "wrong: the output holds NaN or infinite values"
         return subject
     if compared["error_relative"] > max(10 * compared["error_eager_relative"], 1e-3):
-        row["status"] = (f"wrong: relative error {compared['error_relative']:.2g} against float64, where eager PyTorch makes "
-                         f"{compared['error_eager_relative']:.2g}")
+        row["status"] = (
+            f"wrong: relative error {compared['error_relative']:.2g} against float64, where eager PyTorch makes "
+            f"{compared['error_eager_relative']:.2g}"
+        )
         return subject
     row["peak_memory_bytes"] = clock.peak_memory(call)
     subject.repetitions = repetitions(warm_up(call, clock))
@@ -156,12 +170,18 @@ def repetitions(pair_s: float) -> int:
 
 
 def interleave(subjects: list[Subject], clock: GpuClock | HostClock, sensors: Sensors, order: random.Random) -> None:
-    """Time all subjects in rounds, each round in a new random order, so that drift of clocks and heat meets all alike."""
+    """Time all subjects in rounds, each in a new random order, so that drift of clocks and heat meets all alike."""
     for number in range(max((s.repetitions for s in subjects), default=0)):
         active = [s for s in subjects if number < s.repetitions]
         order.shuffle(active)
         for subject in active:
-            cold, warm = clock.read(clock.pair(subject.call))
+            try:
+                cold, warm = clock.read(clock.pair(subject.call))
+            except torch.OutOfMemoryError as error:  # alone it fitted, beside what the others keep it does not
+                subject.row = row_of(subject.config, reason(error))
+                subject.repetitions = 0
+                clock.free()
+                continue
             if number >= subject.repetitions - 3:
                 for reading, into in ((sensors.clock_hz(), subject.clocks), (sensors.power_w(), subject.powers)):
                     if reading is not None:
@@ -172,10 +192,16 @@ def interleave(subjects: list[Subject], clock: GpuClock | HostClock, sensors: Se
 
 def summary(subject: Subject) -> dict[str, Any]:
     """The finished row: median, 20th and 80th percentile, readings of the sensors."""
+    if subject.row["status"] != "ok":
+        return subject.row
     fifths = statistics.quantiles(subject.cold, n=5, method="inclusive")
     return {
-        **subject.row, "median_ns": statistics.median(subject.cold), "p20_ns": fifths[0], "p80_ns": fifths[3],
-        "warm_median_ns": statistics.median(subject.warm), "repetitions": len(subject.cold),
+        **subject.row,
+        "median_ns": statistics.median(subject.cold),
+        "p20_ns": fifths[0],
+        "p80_ns": fifths[3],
+        "warm_median_ns": statistics.median(subject.warm),
+        "repetitions": len(subject.cold),
         "sm_clock_hz": statistics.median(subject.clocks) if subject.clocks else None,
         "power_w": statistics.median(subject.powers) if subject.powers else None,
     }

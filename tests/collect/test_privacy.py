@@ -1,0 +1,89 @@
+"""Private data is found wherever a bundle holds text, and leaves a binary report without changing its values."""
+
+import getpass
+import socket
+from pathlib import Path
+
+import pytest
+
+from profiler import privacy, table
+from profiler.bundle import Bundle
+from profiler.errors import DamagedFile, PrivateData
+from profiler.parse import load
+
+from .conftest import REPORTS
+
+
+@pytest.fixture
+def person(monkeypatch):
+    monkeypatch.setattr(getpass, "getuser", lambda: "ada")
+    monkeypatch.setattr(socket, "gethostname", lambda: "engine7.example.org")
+    monkeypatch.setattr(Path, "home", lambda: Path("/srv/people/ada"))
+
+
+def with_kernel(name):
+    return Bundle("b", {}, table.make("launches", [{"launch": 0, "kernel": name}]))
+
+
+@pytest.mark.parametrize(
+    ("bundle", "where"),
+    [
+        (Bundle("b", {"commands": {"run": "run --out /srv/people/ada/x"}}), "profile.json.commands.run"),
+        (Bundle("b", {"notes2": ["fine", "on engine7"]}), r"profile.json.notes2\[1\]"),
+        (Bundle("of ada", {}), "name"),
+        (Bundle("b", {}, notes=("seen on engine7.example.org",)), "notes"),
+        (with_kernel("/home/someone/kernel.py:12"), "launches.kernel"),
+        (Bundle("b", {"x": "C:\\Users\\someone\\report"}), "profile.json.x"),
+        (Bundle("b", {}, timings=table.make("timings", [{"note": "by ada"}])), "timings.note"),
+        (
+            Bundle("b", {}, metrics=table.make("metrics", [{"metric": "m", "value": "/Users/someone/a"}])),
+            "metrics.value",
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_private_text_is_found_and_its_field_named(person, bundle, where):
+    with pytest.raises(PrivateData, match=where):
+        privacy.check(bundle)
+
+
+def test_ordinary_text_passes(person):
+    privacy.check(with_kernel("void adapter<float>(roadahead, int)"))  # ada only inside other words
+    privacy.check(
+        Bundle("b", {"gpu": {"name": "NVIDIA H200"}, "commands": {"ncu": "ncu --export report.ncu-rep python3 -m w"}})
+    )
+
+
+@pytest.mark.parametrize("name", ["h100_five_kernels", "a100_cutlass_int8_three_kernels", "rtx3070_nvtx_ranges"])
+def test_scrubbed_report_parses_to_the_same_values(name, tmp_path):
+    source, out = REPORTS / f"{name}.ncu-rep", tmp_path / "out.ncu-rep"
+    assert privacy.scrub_file(source, out) > 0
+    before, after = source.read_bytes(), out.read_bytes()
+    assert len(before) == len(after)
+    assert load(source).metrics.equals(load(out).metrics)
+    # The host field follows the machine architecture; in the recordings it was made anonymous as host + xs.
+    assert b"hostxxx" in before and b"hostxxx" not in after
+    assert (
+        b"/home/user/" not in after
+        and b"/root/cutlass" not in after
+        and b"192.168." not in after
+        and b"172.17.0" not in after
+    )
+    assert [p.name for p in tmp_path.iterdir()] == ["out.ncu-rep"]
+
+
+def test_public_text_stays():
+    text = b'\x1a\x2ahttps://docs.nvidia.com/nsight-compute/a/index.html "\x1f/usr/local/cuda-13/bin/ncu_thing"'
+    assert privacy.scrub(text) == text
+
+
+def test_environment_settings_lose_their_values(person):
+    found = privacy.scrub(b"\x0aUSER=ada\x00HOSTNAME=engine7\x00CUDA_HOME=/usr/local/cuda\x00")
+    assert b"ada" not in found and b"engine7" not in found and b"CUDA_HOME=/usr/local/cuda" in found
+
+
+def test_a_scrub_that_changes_values_writes_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(privacy, "scrub", lambda data: (REPORTS / "h100_five_kernels.ncu-rep").read_bytes())
+    with pytest.raises(DamagedFile):
+        privacy.scrub_file(REPORTS / "rtx3070_one_kernel.ncu-rep", tmp_path / "out.ncu-rep")
+    assert list(tmp_path.iterdir()) == []

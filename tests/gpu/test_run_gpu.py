@@ -1,0 +1,57 @@
+"""The quick suite end to end on a real GPU with a real ncu: counters that equal the algorithm, timings beside them."""
+
+import shutil
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU"),
+    pytest.mark.skipif(not shutil.which("ncu"), reason="needs ncu on PATH"),
+]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    from profiler import bundle
+    from profiler.collect.run import run
+    from profiler.collect.suites import quick
+
+    folder = tmp_path_factory.mktemp("run") / "quick"
+    run(quick(), folder, suite="quick", keep_reports=True)
+    return bundle.read(folder), folder
+
+
+def test_every_stage_was_profiled_once(made):
+    launches = made[0].launches
+    found = {name: sorted(group["stage"]) for name, group in launches.groupby("implementation")}
+    assert found["naive"] == ["scale", "scores", "softmax", "values"]
+    assert found["naive_folded"] == ["scores", "softmax", "values"]
+    assert found["flash2"] == found["sdpa_flash"] == ["attention"]
+
+
+def test_tensor_operations_equal_the_algorithm(made):
+    # 4·N²·D·H of B1 H16 N2048 D64; the counter is exact where the kernel uses tensor cores for both products.
+    flops = made[0].launches.groupby("implementation")["tensor_flops"].sum()
+    assert flops["flash2"] == 4 * 2048**2 * 64 * 16
+
+
+def test_timings_are_measured_and_right(made):
+    timings = made[0].timings
+    assert set(timings["status"]) == {"ok"}
+    assert timings["median_ns"].gt(0).all() and timings["peak_memory_bytes"].gt(0).all()
+    assert (timings["error_relative"] <= 2 * timings["error_eager_relative"]).all()
+    n2, flash = 16 * 2048**2 * 2, 2048 * 16 * 64 * 2
+    peak = timings.set_index("implementation")["peak_memory_bytes"]
+    assert peak["naive"] >= n2 and peak["flash2"] < 4 * flash
+
+
+def test_provenance_and_report(made):
+    made, folder = made
+    assert made.profile["counters"] is True and made.profile["gpu"]["name"] and made.profile["passes"] >= 1
+    assert {entry["quantity"] for entry in made.profile["ceilings"]} >= {
+        "dram_copy_bytes_per_s",
+        "matmul_bf16_flops_per_s",
+    }
+    assert len(list((folder / "reports").iterdir())) == 1
