@@ -284,8 +284,8 @@ def test_refused_by_name(argument, changes, monkeypatch):
 def test_choose_splits():
     assert choose_splits(tiles=4096, keys=32768, sm_count=132) == 1 or choose_splits(4096, 32768, 132) == 2
     assert choose_splits(tiles=8, keys=200, sm_count=132) == 1  # too short to cut
-    few = choose_splits(tiles=8, keys=32768, sm_count=132)
-    assert 8 * few >= 2 * 3 * 132 and 32768 // few >= 256
+    assert choose_splits(tiles=8, keys=32768, sm_count=132) == 33  # 8 · 33 = two programs on each of 132 SMs
+    assert choose_splits(tiles=8, keys=4096, sm_count=132) == 16  # parts of 256 keys
     many = choose_splits(tiles=256, keys=32768, sm_count=132)
     waves = 256 * many / (3 * 132)
     assert waves >= 4 and waves / math.ceil(waves) > 0.95
