@@ -11,6 +11,11 @@ from dataclasses import dataclass
 from profiler.spec import Mask
 
 
+def ceil_div(a: int, b: int) -> int:
+    """⌈a / b⌉ for whole numbers, b > 0."""
+    return -(-a // b)
+
+
 def _triangle(y: int) -> int:
     """Σ max(x, 0) over all whole x < y."""
     return y * (y - 1) // 2 if y > 0 else 0
@@ -91,16 +96,16 @@ def count_blocks(mask: Mask, nq: int, nk: int, block_m: int, block_n: int) -> Bl
     full if (j+1)·BN − 1 ≤ i·BM + Δ, skipped if j·BN > r₁ + Δ.
     """
     full = visited = key_rows = 0
-    row_blocks, key_blocks = -(-nq // block_m), -(-nk // block_n)
+    row_blocks, key_blocks = ceil_div(nq, block_m), ceil_div(nk, block_n)
     for i in range(row_blocks):
         first, last = i * block_m, min((i + 1) * block_m, nq) - 1
         low, high = key_interval(mask, first, last, nq, nk)
         if high == low:
             continue
-        begin, end = low // block_n, -(-high // block_n)
+        begin, end = low // block_n, ceil_div(high, block_n)
         visited += end - begin
         key_rows += min(end * block_n, nk) - begin * block_n
         sure_low = key_interval(mask, last, last, nq, nk)[0]
         sure_high = key_interval(mask, first, first, nq, nk)[1]
-        full += max(0, sure_high // block_n - -(-sure_low // block_n))
+        full += max(0, sure_high // block_n - ceil_div(sure_low, block_n))
     return Blocks(block_m, block_n, full, visited - full, row_blocks * key_blocks - visited, key_rows)

@@ -2,13 +2,12 @@
 
 Sources: naive: each launch reads its operands and writes its result (Dao et al. 2022, arXiv 2205.14135, Algorithm 0).
 FlashAttention-1: ibid., Algorithm 1. FlashAttention-2: Dao 2023, arXiv 2307.08691, Algorithm 1 (outer loop over query
-blocks).
-Split over keys: Dao et al., Flash-Decoding. All batches and heads are counted in every number.
+blocks). All batches and heads are counted in every number.
 """
 
 from __future__ import annotations
 
-from profiler.model.counts import count_blocks, key_interval, keys_seen, rows_that_see, visible_pairs
+from profiler.model.counts import ceil_div, count_blocks, key_interval, keys_seen, rows_that_see, visible_pairs
 from profiler.model.prediction import StagePrediction
 from profiler.spec import AttentionShape, Mask, RunConfig
 
@@ -159,27 +158,5 @@ def _query_rows_visited(s: AttentionShape, block_m: int, block_n: int) -> int:
     for first in range(0, s.nq, block_m):
         rows = min(block_m, s.nq - first)
         low, high = key_interval(mask, first, first + rows - 1, s.nq, s.nk)
-        total += rows * (-(-high // block_n) - low // block_n) if high > low else 0
+        total += rows * (ceil_div(high, block_n) - low // block_n) if high > low else 0
     return total
-
-
-def split(config: RunConfig) -> tuple[StagePrediction, ...]:
-    """Decode: few queries, the keys cut into ``num_splits`` parts; a second launch merges the float32 partial results.
-
-    GQA: the queries of a group share one pass over their keys when ``pack_gqa`` is among the parameters.
-    """
-    s, splits = config.shape, int(config.parameters["num_splits"])
-    must = compulsory(s)
-    partial = {"partial O": splits * s.batch * s.heads * s.nq * s.head_dim * 4,
-               "partial LSE": splits * statistics_bytes(s)}
-    out = {"O": s.q_bytes, "LSE": statistics_bytes(s)}
-    heads = s.batch * (s.kv_heads if config.parameters.get("pack_gqa") else s.heads)
-    keys = heads * keys_seen(Mask.parse(s.mask), s.nq, s.nk) * s.head_dim * s.element_bytes
-    pairs = head_pairs(s)
-    first = StagePrediction(
-        "attention", {name: must[name] for name in ("Q", "K", "V")}, partial, sm_to_l2=partial,
-        l2_to_sm={"Q": splits * s.q_bytes, "K": keys, "V": keys}, at_least=("l2_to_sm", "exponentials"),
-        flops_visible=4 * pairs * s.head_dim, flops_computed=None, exponentials=pairs, rescales=None, heads=heads)
-    merge = StagePrediction("combine", partial, out, l2_to_sm=partial, sm_to_l2=out, at_least=("exponentials",),
-                            exponentials=splits * s.batch * s.heads * s.nq, heads=s.batch * s.heads)
-    return (first, merge)

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from profiler.errors import BadInput
-from profiler.model import forward
+from profiler.model import backward, decode, forward
 from profiler.model.counts import rows_that_see
 from profiler.model.prediction import Prediction, StagePrediction
 from profiler.spec import DeviceSpec, Mask, RunConfig
 
 Builder = Callable[[RunConfig], tuple[StagePrediction, ...]]
 
-BUILDERS: dict[tuple[str, str], Builder] = {
+BUILDERS: Mapping[tuple[str, str], Builder] = {
     ("naive", "forward"): forward.naive,
     ("naive_folded", "forward"): forward.naive,
     ("flash1", "forward"): forward.flash1,
     ("flash2", "forward"): forward.fused,
+    ("decode", "forward"): decode.decode,
     ("sdpa_flash", "forward"): forward.fused,
     ("sdpa_cudnn", "forward"): forward.fused,
     ("sdpa_math", "forward"): forward.math_peer,
+    ("naive", "backward"): backward.naive,
+    ("flash2", "backward"): backward.flash2,
+    ("sdpa_flash", "backward"): backward.peer,
+    ("sdpa_cudnn", "backward"): backward.peer,
 }
 MATERIALISING = ("naive", "naive_folded", "sdpa_math")
 
@@ -34,13 +39,15 @@ def predict(config: RunConfig, *, device: DeviceSpec | None = None, l2_size_byte
     if builder is None:
         known = ", ".join(sorted({f"{name} {direction}" for name, direction in BUILDERS}))
         raise BadInput(f"predict: no model of {config.implementation} {config.direction}; known: {known}.")
-    if config.direction == "forward" and config.parameters.get("num_splits", 1) > 1:
-        builder = forward.split
-    s = config.shape
     if l2_size_bytes is None and device is not None:
         l2_size_bytes = device.l2_size_bytes
-    buffer, peak = _memory(config)
-    return Prediction(config, builder(config), forward.compulsory(s), buffer, peak, device, l2_size_bytes)
+    if config.direction == "backward":
+        must, buffers = backward.compulsory_backward(config.shape), _backward_buffers(config)
+    else:
+        must, buffers = forward.compulsory(config.shape), _forward_buffers(config)
+    peak = None if config.implementation in PEAK_UNKNOWN.get(config.direction, ()) else _peak(config, buffers)
+    largest = max(buffers.items(), key=lambda item: item[1])
+    return Prediction(config, builder(config), must, largest, peak, device, l2_size_bytes)
 
 
 def knows(implementation: str, direction: str = "forward") -> bool:
@@ -48,20 +55,45 @@ def knows(implementation: str, direction: str = "forward") -> bool:
     return (implementation, direction) in BUILDERS
 
 
-def _memory(config: RunConfig) -> tuple[tuple[str, int], int | None]:
-    """Largest buffer above the inputs, and peak memory above the inputs (output included).
+# Whose buffers are the library's choice: only the largest one that there must be is named.
+PEAK_UNKNOWN: Mapping[str, tuple[str, ...]] = {
+    "forward": ("sdpa_math",), "backward": ("naive", "sdpa_flash", "sdpa_cudnn")}
 
-    Materialising: a step's operand and result, two N×N matrices, are alive at once; before the last step S is freed, so
-    that P and O are. Fused: O, and LSE where it is written. The library's own unfused form: its peak is not predicted.
-    """
+
+def _forward_buffers(config: RunConfig) -> dict[str, int]:
+    """Every tensor above the inputs that a forward allocates."""
     s = config.shape
     if config.implementation in MATERIALISING:
         n2 = s.batch * s.heads * rows_that_see(Mask.parse(s.mask), s.nq, s.nk) * s.nk * s.element_bytes
-        return ("S", n2), None if config.implementation == "sdpa_math" else max(2 * n2, n2 + s.q_bytes)
-    stat = forward.statistics_bytes(s)
-    splits = int(config.parameters.get("num_splits", 1))
-    if splits > 1:
-        partial = splits * s.batch * s.heads * s.nq * s.head_dim * 4
-        return ("partial O", partial), partial + splits * stat + s.q_bytes + stat
-    out = forward.output(config)
-    return max(out.items(), key=lambda item: item[1]), sum(out.values())
+        return {"S": n2, "P": n2, "O": s.q_bytes}
+    if config.implementation == "decode":
+        partial = decode.partials(config) if config.parameters.get("num_splits", 1) > 1 else {}
+        return {**partial, "O": s.q_bytes, "LSE": forward.statistics_bytes(s)}
+    if config.implementation == "flash1":
+        stat = forward.statistics_bytes(s)
+        return {"O": s.q_bytes, "m": stat, "l": stat}
+    return forward.output(config)
+
+
+def _backward_buffers(config: RunConfig) -> dict[str, int]:
+    """Every tensor above the inputs that a backward allocates; P of the naive one was kept by the forward."""
+    s = config.shape
+    grads = {"dQ": s.q_bytes, "dK": s.k_bytes, "dV": s.k_bytes}
+    if config.implementation == "naive":
+        return {**grads, "dP": s.matrix_bytes, "dS": s.matrix_bytes}
+    if config.implementation != "flash2":
+        return grads
+    stat = backward.padded_statistic(s)
+    total = {"dQ sum": backward.sum_bytes(s)} if config.parameters.get("one_pass") else {}
+    return {**grads, "LSE'": stat, "Δ": stat, **total}
+
+
+def _peak(config: RunConfig, buffers: Mapping[str, int]) -> int:
+    """Peak memory above the inputs, output included.
+
+    Naive forward: a step's operand and result, two N×N matrices, are alive at once; S is freed before the last step, so
+    that P and O are. Otherwise all buffers are alive together.
+    """
+    if config.direction == "forward" and config.implementation in MATERIALISING:
+        return max(buffers["S"] + buffers["P"], buffers["P"] + buffers["O"])
+    return sum(buffers.values())

@@ -1,0 +1,138 @@
+"""Backward stages as bytes by tensor.
+
+With S = scale·Q·Kᵀ, P = exp(S − LSE), dP = dO·Vᵀ, Δ = rowsum(dO ∘ O):
+dV = Pᵀ·dO, dS = P ∘ (dP − Δ), dK = scale·dSᵀ·Q, dQ = scale·dS·K.
+
+Sources: recompute: Dao 2023, arXiv 2307.08691, Algorithm 2; materialised: Dao et al. 2022, arXiv 2205.14135,
+Algorithm 3.
+"""
+
+from __future__ import annotations
+
+from profiler.model.counts import Blocks, ceil_div, count_blocks
+from profiler.model.forward import MASK_BYTES, compulsory, head_pairs, padded_head_dim, statistics_bytes
+from profiler.model.prediction import StagePrediction
+from profiler.spec import AttentionShape, Mask, RunConfig
+
+STATISTIC_PAD = 128  # row statistics are stored for whole blocks of 128 queries
+
+
+def compulsory_backward(s: AttentionShape) -> dict[str, int]:
+    """What a backward that recomputes P must move: Q, K, V, O, dO, LSE in; dQ, dK, dV out."""
+    must = compulsory(s)
+    seen = must["Q"]
+    rows = seen // max(1, s.head_dim * s.element_bytes)
+    return {"Q": seen, "K": must["K"], "V": must["V"], "O": seen, "dO": seen, "LSE": rows * 4, "dQ": s.q_bytes,
+            "dK": s.k_bytes, "dV": s.k_bytes}
+
+
+def padded_statistic(s: AttentionShape) -> int:
+    """Bytes of one row statistic as the backward stores it: float32, Nq rounded up to whole blocks of 128."""
+    return s.batch * s.heads * ceil_div(s.nq, STATISTIC_PAD) * STATISTIC_PAD * 4
+
+
+def sum_bytes(s: AttentionShape) -> int:
+    """Bytes of the float32 buffer that dQ is summed in by atomics: padded rows, padded head size."""
+    return padded_statistic(s) * padded_head_dim(s.head_dim)
+
+
+def flash2(config: RunConfig) -> tuple[StagePrediction, ...]:
+    """prepare (Δ and LSE in base 2), keys (dK, dV), then queries (dQ): 7 matmuls, S and dP computed twice.
+
+    With the parameter ``one_pass`` dQ is summed by atomics in ``keys`` and converted by ``finish``: 5 matmuls.
+    keys, L2 → SM: K and V once a block of keys; for each query head of its group the Q, dO rows and two statistics of
+    the query blocks that see it. queries: Q, dO and statistics once a block of queries; K and V of the key blocks it
+    sees. Block sizes: key_block_m × key_block_n and query_block_m × query_block_n (queries × keys each).
+    """
+    s, one_pass = config.shape, bool(config.parameters.get("one_pass"))
+    must, stat, heads = compulsory_backward(s), padded_statistic(s), s.batch * s.heads
+    rows = {"LSE'": stat, "Δ": stat}
+    buffer = {"dQ sum": sum_bytes(s)} if one_pass else {}
+    inputs = {"O": s.q_bytes, "dO": s.q_bytes, "LSE": statistics_bytes(s)}
+    prepare = StagePrediction("prepare", inputs, {**rows, **buffer}, l2_to_sm=inputs, sm_to_l2={**rows, **buffer},
+                              heads=heads)
+    taken = {name: must[name] for name in ("Q", "K", "V", "dO")} | rows
+    grads = {"dK": s.k_bytes, "dV": s.k_bytes}
+    keys = _pass(config, "keys", taken | buffer, grads | buffer, 5 if one_pass else 4)
+    if one_pass:
+        finish = StagePrediction("finish", buffer, {"dQ": s.q_bytes}, l2_to_sm=buffer, sm_to_l2={"dQ": s.q_bytes},
+                                 heads=heads)
+        return prepare, keys, finish
+    return prepare, keys, _pass(config, "queries", taken, {"dQ": s.q_bytes}, 3)
+
+
+def _blocks(config: RunConfig, stage: str) -> Blocks | None:
+    """Blocks of one head as ``stage`` walks them; for ``keys``, whose outer loop is over keys, of the transposed one.
+
+    Query i sees key j where j − Δ − right ≤ i ≤ j − Δ + left: the mask with its sides exchanged, Nq and Nk too.
+    """
+    s, name = config.shape, "key" if stage == "keys" else "query"
+    m, n = (config.parameters.get(f"{name}_block_{side}") for side in "mn")
+    if not (m and n):
+        return None
+    mask = Mask.parse(s.mask)
+    if stage == "keys":
+        return count_blocks(Mask(mask.right, mask.left), s.nk, s.nq, int(n), int(m))
+    return count_blocks(mask, s.nq, s.nk, int(m), int(n))
+
+
+def _pass(config: RunConfig, stage: str, reads: dict[str, int], writes: dict[str, int],
+          matmuls: int) -> StagePrediction:
+    s, heads, blocks = config.shape, config.shape.batch * config.shape.heads, _blocks(config, stage)
+    visible = matmuls * 2 * head_pairs(s) * s.head_dim
+    if blocks is None:
+        return StagePrediction(
+            stage, reads, writes, at_least=("exponentials",), flops_visible=visible, flops_computed=None,
+            exponentials=head_pairs(s), heads=heads, note="tile sizes not known")
+    row = s.head_dim * s.element_bytes
+    walked = heads * blocks.key_rows * row  # rows of the inner loop's tensors
+    if stage == "keys":
+        statistic = heads * blocks.visited * blocks.block_n * 4  # whole blocks of queries: the padding is stored too
+        moved = {"K": s.k_bytes, "V": s.k_bytes, "Q": walked, "dO": walked, "LSE'": statistic, "Δ": statistic}
+    else:
+        statistic = heads * ceil_div(s.nq, blocks.block_m) * blocks.block_m * 4
+        moved = {"Q": s.q_bytes, "dO": s.q_bytes, "K": walked, "V": walked, "LSE'": statistic, "Δ": statistic}
+    atomics = "dQ sum" in writes
+    given = dict(writes)
+    if atomics:  # every visit adds a float32 block of dQ at the L2
+        given["dQ sum"] = heads * blocks.visited * blocks.block_n * padded_head_dim(s.head_dim) * 4
+    return StagePrediction(
+        stage, reads, writes, l2_to_sm=moved, sm_to_l2=given, flops_visible=visible, heads=heads, blocks=blocks,
+        flops_computed=matmuls * 2 * heads * blocks.computed_pairs * padded_head_dim(s.head_dim),
+        exponentials=heads * blocks.computed_pairs)
+
+
+def naive(config: RunConfig) -> tuple[StagePrediction, ...]:
+    """P kept from the forward; dP and dS materialised: P read for dV; dP written; dS from P and dP; [mask]; scale; dS
+    read for dQ and for dK. 4 matmuls over every pair. N×N passes: 9, 11 with a mask."""
+    s = config.shape
+    q, k, n2, heads = s.q_bytes, s.k_bytes, s.matrix_bytes, s.batch * s.heads
+    masked = Mask.parse(s.mask) != Mask()
+    visible, computed = 2 * head_pairs(s) * s.head_dim, 2 * heads * s.nq * s.nk * s.head_dim
+
+    def stage(name: str, reads: dict[str, int], writes: dict[str, int], *, matmul: bool = False) -> StagePrediction:
+        return StagePrediction(name, reads, writes, l2_to_sm=reads, sm_to_l2=writes, at_least=("l2_to_sm",),
+                               flops_visible=visible if matmul else 0, flops_computed=computed if matmul else 0,
+                               heads=heads)
+
+    steps = [stage("d_values", {"P": n2, "dO": q}, {"dV": k}, matmul=True),
+             stage("d_weights", {"dO": q, "V": k}, {"dP": n2}, matmul=True),
+             stage("d_softmax", {"P": n2, "dP": n2}, {"dS": n2})]
+    if masked:
+        steps.append(stage("d_mask", {"dS": n2, "mask": s.nq * s.nk * MASK_BYTES}, {"dS": n2}))
+    steps += [stage("d_scale", {"dS": n2}, {"dS": n2}),
+              stage("d_queries", {"dS": n2, "K": k}, {"dQ": q}, matmul=True),
+              stage("d_keys", {"dS": n2, "Q": q}, {"dK": k}, matmul=True)]
+    return tuple(steps)
+
+
+def peer(config: RunConfig) -> tuple[StagePrediction, ...]:
+    """Another library's backward: its compulsory bytes; how many launches and float32 buffers it has is its choice."""
+    s = config.shape
+    must = compulsory_backward(s)
+    reads = {name: must[name] for name in ("Q", "K", "V", "O", "dO", "LSE")}
+    writes = {name: must[name] for name in ("dQ", "dK", "dV")}
+    return (StagePrediction(
+        "attention", reads, writes, at_least=("dram", "exponentials"), flops_visible=10 * head_pairs(s) * s.head_dim,
+        flops_computed=None, exponentials=head_pairs(s), rescales=None, heads=s.batch * s.heads,
+        note="tile sizes and buffers not known"),)

@@ -1,0 +1,72 @@
+"""Split-key decode as bytes by tensor: few queries against a long cache of keys and values, contiguous or paged.
+
+Source: Dao, Haziza, Massa, Sizov 2023, "Flash-Decoding": the visible keys of a sequence are cut into parts of whole key
+blocks, each part gives a normalised float32 output and its LSE, a second launch merges them. The query heads that share
+a key head form the rows of one tile, so the cache is read once a group.
+"""
+
+from __future__ import annotations
+
+from profiler.model.counts import ceil_div, keys_seen
+from profiler.model.forward import (
+    RESCALE_LANES,
+    STATISTIC_BYTES,
+    compulsory,
+    head_pairs,
+    padded_head_dim,
+    statistics_bytes,
+)
+from profiler.model.prediction import StagePrediction
+from profiler.spec import Mask, RunConfig
+
+PARTIAL_BYTES = 4  # partial outputs are float32
+PAGE_ENTRY_BYTES = 4  # a page number is an int32
+
+
+def decode(config: RunConfig) -> tuple[StagePrediction, ...]:
+    """attention (one launch), and merge where ``num_splits`` > 1. Parameters: num_splits, block_m, block_n, page_size.
+
+    attention, L2 → SM: each part reads Q once, and each block of rows (⌈group·Nq / BM⌉ of them) the part's K and V
+    rows; rows past the length are not loaded. Without block sizes one block of rows is assumed, which is the least.
+    """
+    s, p = config.shape, config.parameters
+    splits, group = int(p.get("num_splits", 1)), s.heads // s.kv_heads
+    must, seen = compulsory(s), keys_seen(Mask.parse(s.mask), s.nq, s.nk)
+    outputs = s.batch * s.heads * s.nq
+    out = {"O": s.q_bytes, "LSE": statistics_bytes(s)}
+    partial = partials(config) if splits > 1 else out
+    reads = {name: must[name] for name in ("Q", "K", "V")}
+    if page := int(p.get("page_size", 0)):
+        reads["page table"] = s.batch * ceil_div(s.nk, page) * PAGE_ENTRY_BYTES
+
+    known = bool(p.get("block_m") and p.get("block_n"))
+    row_blocks = ceil_div(group * s.nq, int(p["block_m"])) if known else 1
+    keys = s.batch * s.kv_heads * row_blocks * seen * s.head_dim * s.element_bytes
+    moved = {"Q": splits * s.q_bytes, "K": keys, "V": keys}
+    visits = _visits(seen, splits, int(p["block_n"])) * row_blocks * s.batch * s.kv_heads if known else None
+    pairs = visits * int(p["block_m"]) * int(p["block_n"]) if visits is not None else head_pairs(s)
+    attention = StagePrediction(
+        "attention", reads, partial, l2_to_sm=moved, sm_to_l2=partial, flops_visible=4 * head_pairs(s) * s.head_dim,
+        at_least=("exponentials", *(() if known and not page else ("l2_to_sm",))),
+        flops_computed=4 * pairs * padded_head_dim(s.head_dim) if known else None, exponentials=pairs,
+        rescales=RESCALE_LANES * visits * int(p["block_m"]) if visits is not None else None, heads=s.batch * s.kv_heads)
+    if splits == 1:
+        return (attention,)
+    merge = StagePrediction(
+        "merge", partial, out, l2_to_sm={**partial, "partial LSE": 2 * partial["partial LSE"]}, sm_to_l2=out,
+        at_least=("exponentials",), exponentials=2 * splits * outputs, heads=s.batch * s.heads)
+    return attention, merge
+
+
+def partials(config: RunConfig) -> dict[str, int]:
+    """Bytes of the float32 partial outputs and their LSE over all splits."""
+    s, splits = config.shape, int(config.parameters.get("num_splits", 1))
+    rows = splits * s.batch * s.heads * s.nq
+    return {"partial O": rows * s.head_dim * PARTIAL_BYTES, "partial LSE": rows * STATISTIC_BYTES}
+
+
+def _visits(keys: int, splits: int, block_n: int) -> int:
+    """Key blocks that all parts together walk: each part has ⌈⌈keys/splits⌉/BN⌉ blocks, the last ones fewer or none."""
+    part = ceil_div(ceil_div(keys, splits), block_n) * block_n
+    whole, rest = divmod(keys, part) if part else (0, 0)
+    return whole * (part // block_n) + ceil_div(rest, block_n)
