@@ -4,5 +4,6 @@ import streamlit as st
 
 from profiler.dashboard import frame
 
-st.set_page_config(page_title="FlashScope", page_icon=":material/query_stats:", layout="wide")
-frame.run(st.navigation(frame.pages()))
+page = st.navigation(frame.pages())
+st.set_page_config(page_title=f"{page.title} · FlashScope", page_icon=frame.ICON, layout="wide")
+frame.run(page)

@@ -8,18 +8,28 @@ from typing import Any
 import streamlit as st
 
 from profiler.dashboard import state, store, text
-from profiler.dashboard.components import boxes, upload
+from profiler.dashboard.components import boxes, charts, upload
 
 PAGES = Path(__file__).parent / "pages"
-LIST = {  # section -> (file, title, icon); the first page is the default
+LIST = {  # section -> (file, title); the first page is the default
     "": (
-        ("evidence", text.EVIDENCE, ":material/balance:"),
-        ("roofline", text.ROOFLINE, ":material/show_chart:"),
-        ("memory_io", text.MEMORY_IO, ":material/swap_vert:"),
-        ("launches", text.LAUNCHES, ":material/table_rows:"),
-        ("about_data", text.ABOUT_DATA, ":material/info:"),
+        ("evidence", text.EVIDENCE),
+        ("roofline", text.ROOFLINE),
+        ("memory_io", text.MEMORY_IO),
+        ("launches", text.LAUNCHES),
+        ("about_data", text.ABOUT_DATA),
     ),
 }
+
+
+# A point under a roof. Drawn here, and no page has an icon: Streamlit would fetch that icon from another server.
+MARK = """<path d="M3 28 15 9h14" fill="none" stroke="{roof}" stroke-width="4" stroke-linecap="round"
+ stroke-linejoin="round"/><circle cx="22" cy="20" r="5" fill="#D55E00"/>"""
+ICON = f"""<svg viewBox="0 0 32 32" xmlns="http://www.w3.org/2000/svg">{MARK.format(roof="#0072B2")}</svg>"""
+LOGO = f"""<svg viewBox="0 0 190 32" width="190" height="32" xmlns="http://www.w3.org/2000/svg">{MARK}
+<text x="42" y="25" font-family="Inter, system-ui, sans-serif" font-size="23" font-weight="650"
+ fill="{{ink}}">FlashScope</text></svg>"""
+LOGO_COLOURS = {"light": {"roof": "#0072B2", "ink": "#1B1F24"}, "dark": {"roof": "#56B4E9", "ink": "#E8EBEF"}}
 
 
 def address(name: str) -> str:
@@ -32,15 +42,15 @@ def pages() -> dict[str, list[Any]]:
     first = next(iter(LIST.values()))[0][0]
     return {
         section: [
-            st.Page(PAGES / f"{name}.py", title=title, icon=icon, url_path=address(name), default=name == first)
-            for name, title, icon in entries
+            st.Page(PAGES / f"{name}.py", title=title, url_path=address(name), default=name == first)
+            for name, title in entries
         ]
         for section, entries in LIST.items()
     }
 
 
 STYLE = """<style>
-.stMainBlockContainer { padding: 3.2rem 2.6rem 3rem 2.6rem; }
+.stMainBlockContainer { padding: 2.4rem 2.6rem 3rem 2.6rem; }
 h1 { text-wrap: balance; }
 [data-testid="stMetricValue"] { font-size: 1.35rem; font-weight: 600; }
 [data-testid="stMetricValue"] *, [data-testid="stMetricLabel"] * { white-space: normal; overflow: visible; }
@@ -52,6 +62,7 @@ def run(page: Any) -> None:
     """Draw the sidebar and the page; whatever goes wrong ends in a box that says what and what to do."""
     state.begin()
     st.html(STYLE)
+    st.logo(LOGO.format(**LOGO_COLOURS[charts.theme()]), size="large")
     token = store.token()
     if token and not store.shelves().knows(token):
         state.put(store.TOKEN_PARAMETER, None)

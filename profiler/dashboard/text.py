@@ -27,7 +27,6 @@ ADD_HELP = ("`.ncu-rep`, `.ncu-repz`, CSV or text from `ncu --csv` or `--page`, 
 ADD_READING = "Reading {name}…"
 ADD_SAMPLE = "Try a sample report"
 ADDED = "Added by you"
-ADDED_SHORT = "added"
 ADDED_NOTE = "Kept for 24 hours after the last look. Whoever has this page's link sees them."
 ADDED_GONE = ("The files that this link refers to are no longer here: they are kept for 24 hours after the last look. "
               "Add them again.")
@@ -51,6 +50,8 @@ UNEXPECTED = "This page could not be drawn, and it is not your doing."
 UNEXPECTED_REMEDY = ("Try another source or shape. If it stays, please report it with the number {id}: the log of the "
                      "app, where it was started, has the cause under that number.")
 GPU_NOT_NAMED = "GPU not named"
+LACKING = "What this report lacks, collected for the same program with:"
+NOTES = "What reading it had to say"
 PROVENANCE = {"driver": "driver", "cuda": "CUDA", "torch": "torch", "triton": "Triton", "ncu": "ncu",
               "cache_control": "cache control", "clock_control": "clock control"}
 NO_SOURCE = "There is no profile to show yet."
@@ -62,7 +63,7 @@ NO_SOURCE_REMEDY = """Three ways to get one:
 NO_SOURCE_COMMAND = "python -m profiler run --suite quick --out my-gpu"
 NO_SHAPES = ("{source} does not say which attention call its launches belong to, so this page has nothing to compare "
              "in it.")
-NO_SHAPES_REMEDY = ("*Roofline* and *Launches* show any report. This page needs a bundle that `python -m profiler run` "
+NO_SHAPES_REMEDY = ("This page needs a bundle that `python -m profiler run` "
                     "wrote: it marks each launch with its implementation, step and shape.")
 NO_COUNTERS = ("{source} was recorded without performance counters: time, memory and error are there, bytes and FLOPs "
                "are not.")
@@ -173,5 +174,6 @@ SCALING_QUANTITY = "Over N"
 MEMORY_QUANTITIES = {"dram_bytes": "HBM bytes", "peak_memory": "Peak memory", "l2_to_sm": "L2 → SM bytes",
                      "sm_to_l2": "SM → L2 bytes"}
 VALUES = "The values and their predictions"
-CLAIM_CASES = "{n} shapes"
+VERDICT_COUNTS = {"holds": "{n} hold", "fails": "{n} fail", "cannot tell": "{n} cannot be told"}
+CLAIM_TOLERANCE = "Held to: {tolerance}. Numbers are {kind}."
 NEXT = "Next"

@@ -54,18 +54,37 @@ def error(what: str, remedy: str = "", detail: str = "") -> None:
             st.code(detail[:20_000], language=None)
 
 
-def missing(what: str, remedy: str = "", command: str = "") -> None:
-    """An empty state: what is not there, why, and how to get it."""
+def missing(what: str, remedy: str = "", command: str = "", pages: tuple[str, ...] = ()) -> None:
+    """An empty state: what is not there, why, how to get it, and which pages have something to show."""
     with st.container(border=True):
         st.markdown(f"**{plain(what)}**")
         if remedy:
             st.markdown(remedy)
         if command:
             st.code(command, language="bash")
+        with st.container(horizontal=True):
+            for name in pages:
+                st.page_link(f"profiler/dashboard/pages/{name}.py", icon=":material/arrow_forward:")
 
 
 def no_source() -> None:
     missing(text.NO_SOURCE, text.NO_SOURCE_REMEDY, text.NO_SOURCE_COMMAND)
+
+
+def no_shapes(source: Any, pages: tuple[str, ...]) -> None:
+    """The empty state of pages about attention calls, for a source that names none."""
+    missing(text.NO_SHAPES.format(source=source.label), text.NO_SHAPES_REMEDY, pages=pages)
+
+
+def lacking(bundle: Bundle, purpose: str) -> None:
+    """The command that collects what is lacking for "evidence", "roofline" or "occupancy"; nothing if complete."""
+    from profiler import metrics
+
+    command = metrics.advice(bundle, metrics.PURPOSES[purpose])
+    if command:
+        with st.container(border=True):
+            st.markdown(text.LACKING)
+            st.code(command, language="bash", wrap_lines=True)
 
 
 def provenance(bundle: Bundle) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import pandas as pd
 import streamlit as st
@@ -28,6 +29,7 @@ class View:
     direction: str = "forward"
     implementations: tuple[str, ...] = ()
     available: tuple[str, ...] = ()
+    controls: Any = st  # where the page puts controls of its own
 
 
 def choose(default: Sequence[str] | None = None, compare: bool = True, need_shape: bool = True,
@@ -43,21 +45,17 @@ def choose(default: Sequence[str] | None = None, compare: bool = True, need_shap
     if not everything:
         boxes.no_source()
         return None
-    row = st.container(horizontal=True, vertical_alignment="bottom")
-    with row:
+    with st.container(horizontal=True, vertical_alignment="bottom"):
         source = everything[_source(everything)]
         bundle = store.load(source)
         table = store.derive(source, configurations)
         if table.empty:
             chosen = None if need_shape else View(source, bundle)
         else:
-            chosen = _rest(source, bundle, table, compare, default, over_n)
+            chosen = _rest(source, bundle, table, over_n)
     if chosen is None:
-        boxes.missing(text.NO_SHAPES.format(source=source.label), text.NO_SHAPES_REMEDY)
-    elif chosen.shape and not chosen.implementations:
-        boxes.missing(text.NOTHING_CHOSEN, text.NOTHING_CHOSEN_REMEDY)
-        return None
-    return chosen
+        boxes.no_shapes(source, pages=("roofline", "launches"))
+    return chosen if chosen is None or chosen.shape is None or not compare else _compare(chosen, default)
 
 
 def source_only() -> View | None:
@@ -72,14 +70,11 @@ def source_only() -> View | None:
 
 def _source(everything: dict[str, store.Source]) -> str:
     recorded = [key for key, s in everything.items() if s.origin == "recorded"]
-    names = {}
-    for key, source in everything.items():
-        names[key] = f"{source.label} ({text.ADDED_SHORT})" if source.origin == "added" else source.label
-    return state.select(text.SOURCE, store.SOURCE_PARAMETER, names, (recorded or list(names))[0], width=260)
+    names = {key: source.label for key, source in everything.items()}
+    return state.select(text.SOURCE, store.SOURCE_PARAMETER, names, (recorded or list(names))[0], width=300)
 
 
-def _rest(source: store.Source, bundle: Bundle, table: pd.DataFrame, compare: bool,
-          default: Sequence[str] | None, over_n: bool) -> View:
+def _rest(source: store.Source, bundle: Bundle, table: pd.DataFrame, over_n: bool) -> View:
     rows = table[SHAPE].drop_duplicates().to_dict("records")
     shapes = families(rows, default_shape(table)) if over_n else {shape_key(row): shape_words(row) for row in rows}
     key = state.select(text.SHAPE, "shape", shapes, default_shape(table), width=330)
@@ -88,14 +83,22 @@ def _rest(source: store.Source, bundle: Bundle, table: pd.DataFrame, compare: bo
     table = table[table["mask"] == mask]
     direction = _unless_one(text.DIRECTION, "direction", table["direction"], "forward", 130)
     table = table[table["direction"] == direction]
-    names = {name: labels.implementation(name) for name in table["implementation"].unique()}
-    picked = tuple(names)
-    if compare:
-        picked = tuple(state.select_several(text.COMPARE, "compare", names, default_compare(names, default),
-                                            width="stretch"))
+    names = tuple(table["implementation"].unique())
     first = table.iloc[0]
     shape = AttentionShape(**{name: int(first[name]) for name in SHAPE[:-1]}, dtype=str(first["dtype"]), mask=mask)
-    return View(source, bundle, shape, direction, picked, tuple(names))
+    return View(source, bundle, shape, direction, names, names)
+
+
+def _compare(view: View, default: Sequence[str] | None) -> View | None:
+    names = {name: labels.implementation(name) for name in view.available}
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        picked = state.select_several(text.COMPARE, "compare", names, default_compare(names, default), st.pills,
+                                      selection_mode="multi")
+        controls = st.container(horizontal=True, width="content")
+    if not picked:
+        boxes.missing(text.NOTHING_CHOSEN, text.NOTHING_CHOSEN_REMEDY)
+        return None
+    return replace(view, implementations=tuple(picked), controls=controls)
 
 
 def _unless_one(label: str, name: str, values: pd.Series, default: str, width: int) -> str:

@@ -6,10 +6,8 @@ from collections.abc import Callable
 
 from profiler.dashboard import text
 from profiler.dashboard.components.cards import Card
-from profiler.evidence import Claim, Headline
+from profiler.evidence import Headline
 from profiler.figures import labels, units
-
-ICONS = {"holds": ":material/check_circle:", "fails": ":material/cancel:", "cannot tell": ":material/help:"}
 
 
 def sentence(h: Headline) -> str:
@@ -88,9 +86,3 @@ def _occupancy(h: Headline) -> Card:
     return Card(text.CARD_OCCUPANCY, value, "measured", text.CARD_OCCUPANCY_BASIS.format(
         occupancy=units.percent(base.achieved_occupancy_pct if base else None),
         tensor=units.percent(base.tensor_pipe_pct if base else None)), text.CARD_OCCUPANCY_HELP)
-
-
-def verdicts(claims: list[Claim]) -> str:
-    """How many claims hold, fail, cannot be told."""
-    counts = {verdict: sum(c.verdict == verdict for c in claims) for verdict in ICONS}
-    return text.CLAIMS_TITLE.format(counts=" · ".join(f"{n} {verdict}" for verdict, n in counts.items() if n))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,6 +16,9 @@ from profiler.figures import labels, units
 
 FIRST = ("launch", "range", "kernel", "duration_ns", "dram_read_bytes", "dram_write_bytes", "tensor_flops",
          "special_ops", "tensor_pipe_pct", "achieved_occupancy_pct", "occupancy_limiter")
+
+# what an empty cell shows, where this version of Streamlit can say it
+EMPTY = {"placeholder": "–"} if "placeholder" in inspect.signature(st.dataframe).parameters else {}
 
 
 def title(name: str) -> str:
@@ -78,7 +82,7 @@ def pick(shown: pd.DataFrame, keys: Sequence[Any], name: str, columns: dict[str,
         state.put(name, str(keys[rows[0]]) if rows else None)
 
     st.dataframe(shown, hide_index=True, column_config=columns, key=key, on_select=take, selection_mode="single-row",
-                 height=min(35 * (len(shown) + 1) + 3, 460))
+                 height=min(35 * (len(shown) + 1) + 3, 460), **EMPTY)
 
 
 def parquet(frame: pd.DataFrame) -> bytes:

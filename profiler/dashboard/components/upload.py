@@ -69,8 +69,8 @@ def _added() -> None:
         return
     st.markdown(f"**{text.ADDED}**")
     for source in files.values():
-        name, button = st.columns([5, 1], vertical_alignment="center")
-        name.markdown(boxes.plain(source.label))
+        name, button = st.columns([6, 1], vertical_alignment="center", gap=None)
+        name.caption(boxes.plain(source.label))
         button.button("", icon=":material/close:", key=f"fs.remove.{source.key}", type="tertiary",
                       help=text.REMOVE.format(name=boxes.plain(source.label)), on_click=store.remove, args=(source,))
     st.caption(text.ADDED_NOTE)

@@ -4,21 +4,21 @@ import streamlit as st
 
 from profiler import evidence
 from profiler.dashboard import store
-from profiler.dashboard.components import boxes, cards, charts, selectors, summary
+from profiler.dashboard.components import boxes, cards, charts, claims, selectors, summary
 from profiler.figures.ledger import ledger
 
-view = selectors.choose(default=("naive", "flash2"))
+view = selectors.choose(default=("naive", "flash2"), need_shape=False)
 if view is None:
     boxes.end()
-headline = store.derive(view.source, evidence.headline, view.shape, view.direction)
+if view.shape is None:
+    boxes.no_shapes(view.source, pages=("roofline", "launches"))
+    boxes.lacking(view.bundle, "evidence")
+    claims.show(store.derive(view.source, evidence.evaluate), expanded=True)
+    boxes.end()
 
+headline = store.derive(view.source, evidence.headline, view.shape, view.direction)
 st.title(summary.sentence(headline))
-st.markdown(summary.basis(headline))
+st.caption(summary.basis(headline))
 charts.show(view.source, ledger, view.shape, view.implementations, direction=view.direction, key="ledger")
 cards.row(summary.cards(headline))
-
-claims = store.derive(view.source, evidence.evaluate, view.shape)
-with st.expander(summary.verdicts(claims), icon=":material/fact_check:"):
-    for claim in claims:
-        st.markdown(f"{summary.ICONS[claim.verdict]} **{claim.verdict}** · {claim.statement}")
-        st.caption(boxes.plain(claim.sentence + (f" {claim.missing}" if claim.missing else "")))
+claims.show(store.derive(view.source, evidence.evaluate, view.shape))

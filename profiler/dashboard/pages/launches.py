@@ -57,5 +57,5 @@ if raw.empty:
     boxes.end()
 with st.container(width=420):
     words = state.words(text.RAW_SEARCH, "counter", placeholder="dram")
-st.dataframe(tables.search(raw, words, ("metric", "used_for")).drop(columns="launch"), hide_index=True,
+st.dataframe(tables.search(raw, words, ("metric", "used_for")).drop(columns="launch"), hide_index=True, **tables.EMPTY,
              column_config=tables.config("metrics", raw))

@@ -9,7 +9,8 @@ from profiler.figures.scaling import scaling
 view = selectors.choose(over_n=True)
 if view is None:
     boxes.end()
-quantity = state.select(text.SCALING_QUANTITY, "quantity", text.MEMORY_QUANTITIES, "dram_bytes", st.segmented_control)
+quantity = state.select(text.SCALING_QUANTITY, "quantity", text.MEMORY_QUANTITIES, "dram_bytes",
+                        view.controls.segmented_control)
 drawn = charts.show(view.source, scaling, view.shape, quantity, view.implementations, direction=view.direction,
                     key="memory")
 if len(drawn):

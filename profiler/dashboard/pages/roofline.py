@@ -9,7 +9,7 @@ from profiler.figures import labels, units
 view = selectors.choose(need_shape=False)
 if view is None:
     boxes.end()
-with st.container(horizontal=True, vertical_alignment="center"):
+with view.controls.container(horizontal=True, vertical_alignment="bottom"):
     level = state.select(text.ROOFLINE_LEVEL, "level", text.ROOFLINE_LEVELS, "dram", st.segmented_control)
     if view.shape:
         stages = state.flag(text.ROOFLINE_STAGES, "steps", True, help=text.ROOFLINE_STAGES_HELP)
@@ -18,6 +18,7 @@ if view.shape:
                          level=level, stages=stages, key="roofline")
 else:
     figure = charts.show(view.source, rooflines.launches, level=level, key="roofline")
+    boxes.lacking(view.bundle, "roofline")
 
 points = figure[figure["kind"] == "point"] if "kind" in figure else figure
 absent = points[points["why_not_drawn"].notna()] if len(points) else points

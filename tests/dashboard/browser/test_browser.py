@@ -1,0 +1,51 @@
+"""A real browser on a real server: upload a report, see its kernels, keep them over a reload."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.dashboard.browser.serving import FLAGS, chromium, server, settled
+from tests.dashboard.conftest import REPORTS
+
+pytestmark = [pytest.mark.browser,
+              pytest.mark.skipif(not chromium(), reason="no Chromium on PATH (set CHROMIUM to one)")]
+
+
+@pytest.fixture(scope="module")
+def address(recorded):
+    with server(recorded) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def browser():
+    playwright = pytest.importorskip("playwright.sync_api", reason="the package playwright is not installed")
+    with playwright.sync_playwright() as play:
+        one = play.chromium.launch(executable_path=chromium(), args=FLAGS)
+        yield one
+        one.close()
+
+
+def test_an_uploaded_report_shows_its_kernel_and_stays(browser, address):
+    page = browser.new_page(viewport={"width": 1440, "height": 900})
+    outside = []
+    page.on("request", lambda r: r.url.startswith((address, "data:", "blob:")) or outside.append(r.url))
+    page.goto(address)
+    settled(page)
+    page.locator("[data-testid=stFileUploaderDropzoneInput], [data-testid=stFileUploader] input[type=file]").first \
+        .set_input_files(str(REPORTS / "rtx3070_one_kernel.ncu-rep"))
+    page.get_by_text("Added by you").wait_for(timeout=60_000)
+    settled(page)
+    page.locator("[data-testid=stSidebarNav]").get_by_role("link", name="Launches").click()
+    page.get_by_text("1 of 1 launches").wait_for(timeout=30_000)
+    page.wait_for_url("**/launches?**source=added-**")
+    page.goto(f"{page.url}&launch=0")
+    page.locator("code", has_text="VecAdd_kernel").wait_for(timeout=30_000)
+    page.reload()
+    page.locator("code", has_text="VecAdd_kernel").wait_for(timeout=30_000)
+    assert "source=added-" in page.url and "uploads=" in page.url
+    assert outside == [], f"the app asked other servers for {outside}"
+    stranger = browser.new_context().new_page()
+    stranger.goto(address)
+    settled(stranger)
+    assert stranger.get_by_text("Added by you").count() == 0
