@@ -166,6 +166,13 @@ def step(reach: float) -> float:
     return next(m * power for m in (1, 2, 5, 10, 20) if reach / (m * power) <= 8)
 
 
+def spread(most: float) -> list[float]:
+    """Ticks on both sides of 0 within ±``most``, at most three a side."""
+    power = 10.0 ** math.floor(math.log10(most))
+    each = next(m * power for m in (0.5, 1, 2, 5) if most / (m * power) < 4)
+    return [each * i for i in range(-int(most / each), int(most / each) + 1)]
+
+
 def log_axis(low: float, high: float, unit: str = "", ticks: Iterable[float] | None = None) -> dict[str, Any]:
     """A log axis over [low, high] with words on its ticks."""
     values = list(ticks) if ticks is not None else decades(low, high)

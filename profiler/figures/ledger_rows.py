@@ -30,7 +30,9 @@ def draw_row(c: canvas.Canvas, mine: pd.DataFrame, name: str, y: float, pixels: 
             continue
         colour = style.tensor_colour(r["tensor"])
         colour = style.tint(colour, t) if r["direction"] == "read" else colour
-        bars["base"].append(end), bars["x"].append(r["bytes"]), bars["fill"].append(colour)
+        bars["base"].append(end)
+        bars["x"].append(r["bytes"])
+        bars["fill"].append(colour)
         bars["custom"].append([launch, labels.sentence(f"{r['direction']} {_what(r)}"), units.nbytes(r["bytes"]),
                                r["kind"], units.nbytes(r["predicted_bytes"]), r["launches"]])
         gap = "<br>" if BAR * pixels[1] > text_height("<br>", s.body) else "  "

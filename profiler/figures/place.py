@@ -229,7 +229,8 @@ class Placer:
                 return None
             if far:
                 leader = _leader((px, py), dx, dy)
-                if any(other.hit_by(*leader) for other in taken):
+                own = Box(px, py, px, py)
+                if any(other.hit_by(*leader) and not own.inside(other) for other in taken):
                     return None
                 if not crossing and any(_cross(leader, line) for line in lines):
                     return None

@@ -164,8 +164,8 @@ def _arrow(c: canvas.Canvas, placer: Placer, points: pd.DataFrame, arrow: tuple[
         arrowcolor=style.mark(b["implementation"]).colour, standoff=c.size.marker, startstandoff=c.size.marker,
         name="arrow")
     placer.avoid_line(xs, ys)
-    middle = [math.sqrt(v[0] * v[1]) for v in (xs, ys)]
-    spot = placer.put(change(a, b, words).replace(", ", ",<br>"), *middle, c.size.body, distance=7, reach=130,
+    x, y = (math.sqrt(v[0] * v[1]) for v in (xs, ys))
+    spot = placer.put(change(a, b, words).replace(", ", ",<br>"), x, y, c.size.body, distance=7, reach=9 * c.size.body,
                       sides=(LOWER_RIGHT, UPPER_LEFT, UPPER_RIGHT, LOWER_LEFT))
     canvas.write(c, spot, c.size.body, x_log=True, y_log=True, name="arrow")
 

@@ -74,6 +74,17 @@ def _measured(rows: pd.DataFrame, quantity: str) -> tuple[float | None, tuple[fl
     return _or_why(rate[0], (rate[1], rate[2]), row)
 
 
+def measured_value(bundle: Bundle, shape: AttentionShape, implementation: str, quantity: str,
+                   direction: str = "forward") -> tuple[float | None, str | None]:
+    """A quantity of an implementation on one shape, and why there is none."""
+    table = bundle.launches if quantity in LAUNCH_QUANTITIES else bundle.timings
+    rows = select.best(bundle, select.matching(table, shape, implementation, direction))
+    if rows.empty:
+        return None, "not measured"
+    value, _, why = _measured(rows, quantity)
+    return value, why
+
+
 def _or_why(value: Any, spread: tuple[float | None, float | None], row: dict[str, Any]) -> Any:
     if not units.missing(value):
         return float(value), spread, None

@@ -27,10 +27,11 @@ def matching(frame: pd.DataFrame, shape: AttentionShape, implementation: str | N
 
 
 def best(bundle: Bundle, rows: pd.DataFrame) -> pd.DataFrame:
-    """Of rows that differ in tuning parameters, those of the configuration with the least median time."""
+    """Of rows that differ in tuning parameters, those of the fastest configuration, profiled ones first."""
     ids = list(rows["config_id"].dropna().unique())
     if len(ids) < 2:
         return rows
+    ids = [i for i in ids if bundle.launches["config_id"].eq(i).any()] or ids
     timed = bundle.timings[bundle.timings["config_id"].isin(ids)].dropna(subset=["median_ns"])
     chosen = timed.loc[timed["median_ns"].astype(float).idxmin(), "config_id"] if len(timed) else ids[0]
     return rows[rows["config_id"].eq(chosen)]
@@ -50,7 +51,8 @@ def timing(bundle: Bundle, shape: AttentionShape, implementation: str,
 
 def config(row: Any) -> RunConfig:
     """The configuration of a row of ``launches`` or ``timings``."""
-    shape = AttentionShape(**{n: row[n] if n in ("dtype", "mask") else int(row[n]) for n in _SHAPE})
+    batch, heads, kv_heads, nq, nk, head_dim = (int(row[name]) for name in _SHAPE[:6])
+    shape = AttentionShape(batch, heads, nq, nk, head_dim, kv_heads, row["dtype"], row["mask"])
     text = row["parameters"]
     return RunConfig(row["implementation"], shape, row["direction"], {} if units.missing(text) else json.loads(text))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from typing import Any
 
 NOT_AVAILABLE = "not available"
@@ -95,8 +96,10 @@ def duration(ns: Any) -> str:
 
 
 def percent(value: Any, digits: int = 3) -> str:
-    """Per cent of 100: 27.3%."""
-    return NOT_AVAILABLE if missing(value) else f"{number(value, digits)}%"
+    """Per cent of 100: 27.3%; small ones by two decimals, 0.04%."""
+    if missing(value):
+        return NOT_AVAILABLE
+    return f"{number(value, digits) if abs(value) >= 0.1 else f'{float(value):.2f}' if value else '0'}%"
 
 
 def times(value: Any) -> str:
@@ -106,7 +109,8 @@ def times(value: Any) -> str:
 
 def quantity(value: Any, unit: str) -> str:
     """``value`` in ``unit`` as people read that unit: bytes, FLOP/s and the like by prefix, "ns" as a duration."""
-    return {"ns": duration, "%": percent, "×": times, "": number}.get(unit, lambda v: si(v, unit))(value)
+    known: dict[str, Callable[[Any], str]] = {"ns": duration, "%": percent, "×": times, "": number}
+    return known[unit](value) if unit in known else si(value, unit)
 
 
 def tick(value: float, unit: str = "") -> str:

@@ -6,17 +6,37 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from profiler import table
+from profiler.bundle import Bundle
 from profiler.figures import labels
+from profiler.figures.bars import bars
+from profiler.figures.bounds import time_bounds
 from profiler.figures.ledger import ledger
+from profiler.figures.parity import parity
 from profiler.figures.points import attention_points, attention_roofs
+from profiler.figures.quadrant import quadrant
 from profiler.figures.roofline import roofline
 from profiler.figures.scaling import scaling
-from profiler.spec import AttentionShape
+from profiler.figures.theorem import theorem
+from profiler.figures.traffic import traffic
+from profiler.spec import AttentionShape, RunConfig
 from tests import synthetic
+
+
+def sweep(sizes: tuple[int, ...] = (64, 128)) -> Bundle:
+    """A bundle of flash2 at SHAPE with several block rows; bytes by the formula H·⌈N/BM⌉·2·N·D·2 + Q."""
+    rows = []
+    for block_m in sizes:
+        config = RunConfig("flash2", SHAPE, parameters={"block_m": block_m, "block_n": 64, "num_warps": 4})
+        row = synthetic.launch_rows(config, len(rows))[0]
+        rows.append({**row, "l2_to_sm_bytes": 16 * (4096 // block_m) * 2 * 4096 * 64 * 2 + 16 * 4096 * 64 * 2})
+    return Bundle("sweep", synthetic.bundle().profile, table.make("launches", rows))
+
 
 SHAPE = AttentionShape(1, 16, 4096, 4096, 64)
 CAUSAL = AttentionShape(1, 16, 4096, 4096, 128, mask="causal")
 BUNDLE = synthetic.bundle()
+SWEEP = sweep()
 ALL = ("naive", "naive_folded", "flash2", "sdpa_flash")
 
 
@@ -36,4 +56,11 @@ FIGURES: dict[str, Callable[..., Any]] = {
     "scaling-memory": partial(scaling, BUNDLE, CAUSAL, "peak_memory", ALL),
     "scaling-time": partial(scaling, BUNDLE, SHAPE, "time", ALL),
     "scaling-tflops": partial(scaling, BUNDLE, SHAPE, "tflops"),
+    "theorem": partial(theorem, SWEEP, SHAPE),
+    "parity": partial(parity, BUNDLE),
+    "parity-read": partial(parity, BUNDLE, "dram_read"),
+    "bars": partial(bars, BUNDLE, SHAPE, ALL),
+    "quadrant": partial(quadrant, BUNDLE, SHAPE),
+    "traffic": partial(traffic, BUNDLE, SHAPE),
+    "bounds": partial(time_bounds, BUNDLE, SHAPE),
 }

@@ -1,0 +1,146 @@
+"""The FlashAttention theorem at the level where it shows: bytes from L2 to the SMs over the rows of a query block."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pandas as pd
+import plotly.graph_objects as go
+
+from profiler.bundle import Bundle
+from profiler.figures import canvas, labels, select, style, units
+from profiler.figures.place import BELOW, LOWER_LEFT, LOWER_RIGHT, UPPER_RIGHT, Placer
+from profiler.model import predict
+from profiler.spec import AttentionShape, RunConfig
+
+COLUMNS = ["implementation", "block_m", "block_n", "quantity", "bytes", "kind", "launch"]
+ROWS = (16, 32, 64, 128, 256)  # block rows over which the prediction is drawn
+
+
+def frame(bundle: Bundle, shape: AttentionShape, implementation: str = "flash2") -> pd.DataFrame:
+    """Bytes L2 → SM and at HBM for each profiled block size, measured and predicted, and the line between them."""
+    rows = select.matching(bundle.launches, shape, implementation)
+    rows = rows[rows["parameters"].notna()]
+    out: list[dict[str, Any]] = []
+    configs: list[RunConfig] = []
+    for row in rows.to_dict("records"):
+        config = select.config(row)
+        if not config.parameters.get("block_m") or not config.parameters.get("block_n"):
+            continue
+        configs.append(config)
+        read, written = row["dram_read_bytes"], row["dram_write_bytes"]
+        moved = None if units.missing(read) or units.missing(written) else read + written
+        out += [_row(config, "l2_to_sm", row["l2_to_sm_bytes"], "measured", int(row["launch"])),
+                _row(config, "hbm", moved, "measured", int(row["launch"]))]
+    sizes = sorted({*ROWS, *(int(c.parameters["block_m"]) for c in configs)}) if configs else []
+    for block_m in sizes:
+        config = replace(configs[0], parameters={**configs[0].parameters, "block_m": block_m})
+        out += [_row(config, "l2_to_sm", predict(config).level_bytes("l2_to_sm"), "predicted", None),
+                _row(config, "hbm", predict(config).compulsory_bytes, "predicted", None)]
+    return pd.DataFrame(out, columns=COLUMNS).astype({"bytes": "Float64", "launch": "Int64"})
+
+
+def _row(config: RunConfig, quantity: str, value: Any, kind: str, launch: int | None) -> dict[str, Any]:
+    return {"implementation": config.implementation, "block_m": int(config.parameters["block_m"]),
+            "block_n": int(config.parameters["block_n"]), "quantity": quantity, "kind": kind, "launch": launch,
+            "bytes": None if units.missing(value) else float(value)}
+
+
+def theorem(bundle: Bundle, shape: AttentionShape, implementation: str = "flash2", *, theme: str = "light",
+            size: str = "page") -> go.Figure:
+    """L2 → SM bytes over block rows: measured points on the predicted line, and HBM bytes below, whatever the block."""
+    data = frame(bundle, shape, implementation)
+    drawn = data[data["bytes"].gt(0).fillna(False).astype(bool)]
+    points = drawn[drawn["kind"].eq("measured") & drawn["quantity"].eq("l2_to_sm")]
+    foot = canvas.foot(bundle.profile, "points measured, lines predicted")
+    name = labels.implementation(implementation)
+    if points.empty:
+        return canvas.unavailable(f"L2 → SM bytes of {name} over block rows: not available", (
+            f"No launch of {name} with known block sizes and L2 → SM bytes for {labels.shape(shape)} in this source."),
+            foot, theme, size)
+    line = drawn[drawn["kind"].eq("predicted") & drawn["quantity"].eq("l2_to_sm")]
+    floor, hbm = (drawn[drawn["kind"].eq(kind) & drawn["quantity"].eq("hbm")] for kind in ("predicted", "measured"))
+    off = deviations(points, line)
+    s, look = style.size_of(size), style.mark(implementation)
+    low, high = float(drawn["bytes"].min()) / 2, float(drawn["bytes"].max()) * 1.6
+    ticks = canvas.decades(low, high)
+    c = canvas.new(title(points, line, off), _subtitle(bundle, shape, name, hbm, floor), foot, theme, size,
+                   left=canvas.beside([units.tick(v, "B") for v in ticks], s.body) + 1.9 * s.body)
+    blocks = sorted(line["block_m"].unique())
+    x_axis = canvas.log_axis(blocks[0] / 1.1, blocks[-1] * 1.1, ticks=blocks)
+    y_axis = canvas.log_axis(low, high, "B", ticks)
+    c.figure.update_xaxes(**x_axis, title_text="query rows in a block")
+    c.figure.update_yaxes(**y_axis, title={"text": "bytes of one pass", "standoff": s.body / 2})
+    placer = c.placer(x_axis["range"], y_axis["range"], True, True)
+    for rows, what, colour, dash in ((line, "L2 → SM", look.colour, "solid"), (floor, "HBM", c.theme.muted, "dash")):
+        placer.avoid_line(rows["block_m"], rows["bytes"])
+        c.figure.add_scatter(x=list(rows["block_m"]), y=list(rows["bytes"]), mode="lines", name=f"{what}/predicted",
+                             line={"color": colour, "width": s.line, "dash": dash},
+                             customdata=[[units.nbytes(v)] for v in rows["bytes"]],
+                             hovertemplate=f"{what}, predicted at %{{x}} rows: %{{customdata[0]}}<extra></extra>")
+    _points(c, placer, hbm, "HBM", c.theme.muted, "circle")
+    _points(c, placer, points, "L2 → SM", look.colour, look.symbol)
+    for r, share in zip(points.itertuples(), off):
+        note = "" if share is None else "<br>as predicted" if abs(share) < 0.005 else \
+            f"<br>{abs(share):.2f}% {'above' if share > 0 else 'below'} predicted"
+        spot = placer.put(f"<b>{units.nbytes(r.bytes)}</b>{note}", r.block_m, r.bytes, s.body,
+                          distance=s.marker, sides=(UPPER_RIGHT, LOWER_LEFT))
+        canvas.write(c, spot, s.body, x_log=True, y_log=True)
+    spot = placer.put("<b>L2 → SM</b>, falling as N²d²/M", 16, float(line["bytes"].iloc[0]), s.body, distance=14,
+                      sides=(UPPER_RIGHT, BELOW, LOWER_RIGHT))
+    canvas.write(c, spot, s.body, x_log=True, y_log=True)
+    _name_floor(c, placer, floor)
+    return canvas.finish(c, data)
+
+
+def _points(c: canvas.Canvas, placer: Placer, rows: pd.DataFrame, what: str, colour: str, symbol: str) -> None:
+    for r in rows.itertuples():
+        placer.avoid_point(r.block_m, r.bytes, c.size.marker * 0.6)
+    c.figure.add_scatter(
+        x=list(rows["block_m"]), y=list(rows["bytes"]), mode="markers", name=what,
+        marker={"color": colour, "symbol": symbol, "size": c.size.marker, "opacity": 1,
+                "line": {"color": style.outline(colour, c.theme), "width": 1.5}},
+        customdata=[[int(r.launch), units.nbytes(r.bytes, 4), r.block_n] for r in rows.itertuples()],
+        hovertemplate=f"{what}, measured<br>%{{x}} × %{{customdata[2]}} block: %{{customdata[1]}}<br>"
+                      "launch %{customdata[0]}<extra></extra>")
+
+
+def _name_floor(c: canvas.Canvas, placer: Placer, floor: pd.DataFrame) -> None:
+    if len(floor):
+        text = f"<b>HBM</b>, compulsory {units.nbytes(floor['bytes'].iloc[0])} whatever the block"
+        spot = placer.put(text, 16, float(floor["bytes"].iloc[0]), c.size.body, distance=6,
+                          sides=(UPPER_RIGHT, LOWER_RIGHT))
+        canvas.write(c, spot, c.size.body, x_log=True, y_log=True)
+
+
+def deviations(points: pd.DataFrame, line: pd.DataFrame) -> list[float | None]:
+    """Measured over predicted − 1 in per cent, for each point; None where its block size is not on the line."""
+    predicted = dict(zip(line["block_m"], line["bytes"]))
+    return [100 * (r.bytes / predicted[r.block_m] - 1) if predicted.get(r.block_m) else None
+            for r in points.itertuples()]
+
+
+def title(points: pd.DataFrame, line: pd.DataFrame, off: Sequence[float | None]) -> str:
+    """The finding: how close the L2 → SM bytes lie to the theorem's prediction."""
+    worst = max((abs(v) for v in off if v is not None), default=None)
+    sizes = sorted(points["block_m"].unique())
+    if worst is None:
+        return "L2 → SM bytes over block rows"
+    close = f"within {units.percent(math.ceil(max(worst, 0.01) * 100) / 100, 2)} of" if worst < 5 else \
+        f"up to {units.percent(worst)} off"
+    if len(sizes) < 2:
+        return f"At {sizes[0]} rows a block, L2 → SM bytes are {close} the theorem's prediction"
+    return f"From {sizes[0]} to {sizes[-1]} rows a block, L2 → SM bytes are {close} the theorem's prediction"
+
+
+def _subtitle(bundle: Bundle, shape: AttentionShape, name: str, hbm: pd.DataFrame, floor: pd.DataFrame) -> str:
+    l2 = select.device(bundle).l2_size_bytes
+    text = f"{name}, {labels.shape(shape)}."
+    at_floor = len(hbm) and len(floor) and float(hbm["bytes"].max()) <= 1.1 * float(floor["bytes"].iloc[0])
+    if l2 and at_floor:
+        text += (f" With {units.nbytes(l2)} of L2, HBM traffic is at its floor; the block decides what crosses from L2 "
+                 "to the SMs.")
+    return text
