@@ -131,6 +131,7 @@ if "sdpa_math16full" in names:
 
 def test_failure_after_finished_work_keeps_it_and_resume_goes_on(stub, tmp_path, reports, monkeypatch):
     monkeypatch.setattr(runs, "CHUNK", 4)
+    monkeypatch.setattr("profiler.collect.provenance.code_hash", lambda: "same")
     stub.write(
         """
 count = pathlib.Path(__file__).with_name("count")
