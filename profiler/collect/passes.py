@@ -93,6 +93,7 @@ class Chunk:
         self._records = folder / f"chunk-{number}.jsonl"
         self._done = folder / f"chunk-{number}.done"
         self.command, self.passes = "", 0
+        self.unknown: list[str] = []  # metrics that this ncu does not have
 
     def records(self) -> list[dict[str, Any]]:
         return worker.read_records(self._records)
@@ -101,7 +102,7 @@ class Chunk:
         """Profile the chunk, or take it as an earlier run left it. What kills the process is set aside."""
         if self._done.is_file():
             facts = json.loads(self._done.read_text(encoding="utf-8"))
-            self.command, self.passes = facts["command"], facts["passes"]
+            self.command, self.passes, self.unknown = facts["command"], facts["passes"], facts["unknown"]
             reporter.done(len(self.configs), "counters: taken from the unfinished run")
             return
         left = list(self.configs)
@@ -118,9 +119,15 @@ class Chunk:
                     found += aside
                     self._records.write_text("".join(json.dumps(r) + "\n" for r in found), encoding="utf-8")
                     self._done.write_text(
-                        json.dumps({"command": self.command, "passes": self.passes}), encoding="utf-8"
+                        json.dumps({"command": self.command, "passes": self.passes, "unknown": self.unknown}),
+                        encoding="utf-8",
                     )
                     return
+            unknown = watch.unknown_metrics(error.detail, metrics)
+            if unknown:  # every ncu has its own list: what it lacks is left out, said, and null in the table
+                self.unknown += unknown
+                metrics = [name for name in metrics if name not in unknown]
+                continue
             left = [config for config in left if config.config_id != guilty]
             if guilty is None or not left:
                 raise error

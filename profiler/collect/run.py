@@ -77,7 +77,9 @@ def run(
         profile = provenance.profile(
             times, tool=tool, chunks=chunks, suite=suite, command=command, counters=joined.has_counters
         )
-        made = Bundle(out.name, profile, joined.launches, joined.metrics, joined.timings, joined.notes)
+        unknown = dict.fromkeys(name for chunk in chunks for name in chunk.unknown)
+        notes = (*joined.notes, *(f"This ncu does not have {name}: what needs it is null." for name in unknown))
+        made = Bundle(out.name, profile, joined.launches, joined.metrics, joined.timings, notes)
         publish(made, out, [chunk.report for chunk in chunks] if keep_reports else [])
         partial.finished = True
     return made

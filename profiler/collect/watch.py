@@ -211,6 +211,15 @@ FAILURES: tuple[tuple[str, type[RunFailed], str, str], ...] = (
     ),
 )
 NOTHING = re.compile(r"No kernels were profiled")
+UNKNOWN_METRIC = re.compile(r"Failed to find metric (?:regex:\^)?([A-Za-z0-9_]+(?:\.[A-Za-z_]+)*)")
+
+
+def unknown_metrics(text: str, asked: Sequence[str]) -> list[str]:
+    """Those of the metrics asked for that this ncu said it does not have; it names them with or without a suffix."""
+    named = set(UNKNOWN_METRIC.findall(text))
+    return [name for name in asked if name in named or name.split(".")[0] in named]
+
+
 APPLICATION = re.compile(r"The application returned an error code \((\d+)\)|application (?:crashed|terminated)")
 
 

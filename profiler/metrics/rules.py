@@ -115,7 +115,11 @@ COLUMNS: Mapping[str, tuple[Rule, ...]] = {
              "Driver Shared Memory Per Block"),
         made(lambda a, b: a + b, "Static Shared Memory Per Block", "Dynamic Shared Memory Per Block", until=8.0)),
     "waves_per_sm": (ask("launch__waves_per_multiprocessor", ""), also("Waves Per SM", "")),
-    "spill_requests": (ask("derived__local_spilling_requests", "", since=7.5), also("derived__local_spilling_requests", "")),
+    # Nsight's own spill count comes with its sections only, not by name; local memory is used for little but spills.
+    "spill_requests": (
+        also("derived__local_spilling_requests", ""),
+        asked(lambda loads, stores: loads + stores, "l1tex__t_requests_pipe_lsu_mem_local_op_ld.sum",
+              "l1tex__t_requests_pipe_lsu_mem_local_op_st.sum", since=7.0)),
     "sm_clock_hz": (
         ask("sm__cycles_elapsed.avg.per_second", "hz"), also("smsp__cycles_elapsed.avg.per_second", "hz"),
         also("gpc__cycles_elapsed.avg.per_second", "hz"), also("SM Frequency", "hz")),
