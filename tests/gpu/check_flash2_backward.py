@@ -239,6 +239,8 @@ def main():
         return 0
     if args.out is None:
         parser.error("--out is required")
+    if not torch.cuda.is_available():
+        parser.error("this check needs an NVIDIA GPU that torch can use")
     args.out.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
     cells = list(itertools.product((64, 128), (False, True)))
