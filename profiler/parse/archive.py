@@ -37,9 +37,8 @@ def unpack(path: Path, folder: Path, name: str) -> list[Path]:
                 wanted = {m: folder / f"{i:03d}" / PurePosixPath(m.filename).name for i, m in enumerate(members)
                           if m.filename.lower().endswith(SUFFIXES)}
             if not wanted:
-                raise UnsupportedFile(f"{name} is a zip without a bundle or a report in it; it holds "
-                                      f"{', '.join(m.filename for m in members[:5]) or 'nothing'}.",
-                                      remedy="Zip the folder that `python -m profiler run` wrote, or a .ncu-rep file.")
+                held = ", ".join(m.filename[:100] for m in members[:5]) or "nothing"
+                raise _refused(f"{name} is a zip without a bundle or a report in it; it holds {held}.")
             _extract(archive, wanted, name)
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, OSError, ValueError) as error:
         raise DamagedFile(f"{name}: the zip cannot be unpacked ({str(error)[:120]}).", remedy="Copy the file again.") from error
@@ -48,20 +47,25 @@ def unpack(path: Path, folder: Path, name: str) -> list[Path]:
 
 def _check(members: list[zipfile.ZipInfo], name: str) -> None:
     if len(members) > MOST_FILES:
-        raise UnsupportedFile(f"{name} holds {len(members)} files; a bundle has four and its reports.")
+        raise _refused(f"{name} holds {len(members)} files, where a bundle has four and its reports.")
     total = 0
     for m in members:
-        parts = PurePosixPath(m.filename.replace("\\", "/"))
-        if parts.is_absolute() or ".." in parts.parts or ":" in m.filename or "\x00" in m.filename:
-            raise UnsupportedFile(f"{name}: the member {m.filename[:100]!r} points outside the archive; nothing was unpacked.")
+        what = f"{name}: the member {m.filename[:100]!r}"
+        parts = PurePosixPath(m.orig_filename.replace("\\", "/"))
+        if parts.is_absolute() or ".." in parts.parts or ":" in m.orig_filename or "\x00" in m.orig_filename:
+            raise _refused(f"{what} points outside the archive; nothing was unpacked.")
         kind = stat.S_IFMT(m.external_attr >> 16)
         if kind and kind != stat.S_IFREG:
-            raise UnsupportedFile(f"{name}: the member {m.filename[:100]!r} is a link or a device; nothing was unpacked.")
+            raise _refused(f"{what} is a link or a device; nothing was unpacked.")
         if m.flag_bits & 1:
-            raise UnsupportedFile(f"{name}: the member {m.filename[:100]!r} is encrypted.", remedy="Zip it without a password.")
+            raise _refused(f"{what} is encrypted.")
         total += m.file_size
         if total > MOST_BYTES or (m.file_size > FREE_BYTES and m.file_size > MOST_RATIO * max(m.compress_size, 1)):
-            raise UnsupportedFile(f"{name} would unpack to far more than a bundle holds ({total / 1e9:.1f} GB so far); it was left alone.")
+            raise _refused(f"{name} would unpack to far more than a bundle holds ({total / 1e9:.1f} GB so far).")
+
+
+def _refused(what: str) -> UnsupportedFile:
+    return UnsupportedFile(what, remedy="Make a new zip, without a password, of the bundle's folder or the reports alone.")
 
 
 def _extract(archive: zipfile.ZipFile, wanted: dict[zipfile.ZipInfo, Path], name: str) -> None:
@@ -85,5 +89,5 @@ class _Limited:
         data = self.source.read(size)
         self.left -= len(data)
         if self.left < 0:
-            raise UnsupportedFile(f"{self.name} unpacks to more than it says; it was left alone.")
+            raise _refused(f"{self.name} unpacks to more than it says.")
         return data

@@ -103,3 +103,9 @@ def looks_numeric(text: str) -> bool:
     """Whether a cell is a number in any format."""
     value = _GROUP.sub("", text.strip())
     return bool(value) and value[0] in "+-.,0123456789" and bool(re.fullmatch(r"[+-]?[\d.,]*\d[\d.,]*(?:[eE][+-]?\d+)?", value))
+
+
+def looks_numeric_or_none(text: str) -> bool:
+    """Whether a cell is a number, or says that there is none."""
+    value = text.strip().lower()
+    return looks_numeric(text) or (value != "" and value.removeprefix("(!)").strip() in NOT_A_NUMBER)

@@ -28,6 +28,11 @@ class Block:
     ranges: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
     rows: list[tuple[str, str, list[str]]] = field(default_factory=list)
     columns: list[str] = field(default_factory=list)
+    rules: int = 0  # lines of dashes in the current section: one above and one below its rows, and one under a header
+
+    @property
+    def open(self) -> bool:
+        return 0 < self.rules < (3 if self.columns else 2)
 
 
 def find(lines: list[str]) -> list[Block]:
@@ -45,15 +50,18 @@ def find(lines: list[str]) -> list[Block]:
             continue
         elif _RULE.fullmatch(line):
             spans = [m.span() for m in re.finditer(r"-+", line)]
+            blocks[-1].rules += 1
         elif not line.strip() or line.strip().startswith("Section:"):
             spans = None
+            if line.strip():
+                blocks[-1].rules, blocks[-1].columns = 0, []
         elif spans is None:
             match = _NVTX.fullmatch(line)
             if match:
                 blocks[-1].ranges.append(("", (match[1],)))
         else:
             _row(line, spans, blocks[-1])
-    return [b for b in blocks if b.rows]
+    return blocks
 
 
 def _head(line: str) -> Block | None:
@@ -85,7 +93,9 @@ def cells(blocks: list[Block]) -> Iterator[tuple[str, str]]:
 def collect(blocks: list[Block], out: RawFile) -> None:
     """Append the kernels of a page to ``out``. A summary's value is the average; minimum and maximum stay beside it."""
     summed = 0
-    for block in blocks:
+    if blocks and (blocks[-1].open or not blocks[-1].rules):
+        out.notes.append("The page ends inside a table: it is cut short, and its last value may be too.")
+    for block in filter(lambda block: block.rows, blocks):
         launch = RawLaunch(block.kernel, cc=block.cc, grid=block.grid, block=block.block)
         if block.ranges:
             launch.ranges = [("", tuple(name for _, names in block.ranges for name in names))]

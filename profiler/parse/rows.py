@@ -28,7 +28,7 @@ def cells(tables: list[Table]) -> Iterator[tuple[str, str]]:
 
 
 def _cells(table: Table) -> Iterator[tuple[str, str]]:
-    place = {name: i for i, name in enumerate(table.header)}
+    place = table.place
     if table.kind == "wide":
         unit_row = _units_row(table)
         columns = _metric_columns(table)
@@ -55,7 +55,14 @@ def collect(tables: list[Table], numbers: Format, out: RawFile) -> None:
             short += _long(table, index, known, out)
     short += sum(table.cut for table in tables)
     if short:
-        out.notes.append(f"{short} lines are cut short; what they lack was left out.")
+        out.notes.append(f"{short} lines are cut short or damaged; what they lack was left out.")
+    names: dict[Any, set[str]] = {}
+    for key, launch in known.items():
+        if len(key) > 3 and key[1] and launch.kernel:
+            names.setdefault(key[:2], set()).add(launch.kernel)
+    twice = sum(len(kernels) > 1 for kernels in names.values())
+    if twice:
+        out.notes.append(f"{twice} launch numbers belong to two kernels: the file is damaged, or two runs were joined in it.")
 
 
 class _Row:
@@ -89,7 +96,7 @@ def _key(cell: _Row, table: int) -> Any:
 
 
 def _long(table: Table, index: int, known: dict[Any, RawLaunch], out: RawFile) -> int:
-    place = {name: i for i, name in enumerate(table.header)}
+    place = table.place
     summary, numbered = table.kind == "summary", "ID" in place
     value_name = "Average" if summary else "Metric Value"
     short, summed = 0, 0
@@ -144,7 +151,7 @@ def _units_row(table: Table) -> list[str] | None:
 
 
 def _wide(table: Table, index: int, numbers: Format, known: dict[Any, RawLaunch], out: RawFile) -> int:
-    place = {name: i for i, name in enumerate(table.header)}
+    place = table.place
     unit_row, columns = _units_row(table), _metric_columns(table)
     rows = table.rows[1:] if unit_row else table.rows
     unit = {i: unit_row[i].strip() if unit_row and i < len(unit_row) else "" for i in columns}

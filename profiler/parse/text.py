@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from profiler.errors import CountersNotPermitted, NoLaunches, UnsupportedFile
 from profiler.parse import page, rows
-from profiler.parse.numbers import Format, looks_numeric
+from profiler.parse.numbers import Format, looks_numeric, looks_numeric_or_none
 from profiler.parse.raw import RawFile
 
 PERMISSION = "ERR_NVGPUCTRPERM"
@@ -37,7 +37,7 @@ def decode(data: bytes) -> tuple[str, list[str]]:
 class Table:
     """A CSV table as found: header cells, then its rows of cells; kind: "long", "summary" or "wide".
 
-    cut: lines that begin as rows of the table and end early.
+    cut: lines that begin as rows of the table and are not whole; place: column number by name.
     """
 
     kind: str
@@ -45,6 +45,10 @@ class Table:
     delimiter: str
     rows: list[list[str]] = field(default_factory=list)
     cut: int = 0
+    place: dict[str, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.place = {name: i for i, name in enumerate(self.header)}
 
 
 def read(data: bytes) -> RawFile:
@@ -124,45 +128,59 @@ def _delimited(line: str) -> tuple[str, str, list[str]] | None:
 
 
 def find_tables(lines: list[str]) -> Iterator[Table]:
-    """Every CSV table of the file, in order. A line that cannot belong to a table (program output, ==PROF==) is
-    passed over."""
+    """Every CSV table of the file, in order. A line that cannot belong to a table (program output, ==PROF==) is passed over."""
     table: Table | None = None
+    record = ""
     for record in _records(lines):
-        header = _delimited(record) if not record.startswith("==") else None
+        if not record or record.startswith("=="):
+            continue
+        header = _delimited(record)
         if header:
             if table is None or header[2] != table.header:
                 if table is not None:
                     yield table
                 table = Table(header[0], header[2], header[1])
-            continue
-        if table is None or not record or record.startswith("==") or (table.delimiter not in record and len(table.header) > 1):
-            continue
-        cells = _cells(record, table.delimiter)
-        if _belongs(cells, table):
-            table.rows.append(cells)
-        elif _begins(record, table):
-            table.cut += 1
+        elif table is not None:
+            _add(record, table)
     if table is not None:
+        table.cut += table.kind == "wide" and record not in ("", table.delimiter) and looks_numeric(record) and len(table.header) > 1
         yield table
 
 
+def _add(record: str, table: Table) -> None:
+    """Put a line into ``table`` when it is one of its rows, count it when it begins as one, else pass it over."""
+    if table.delimiter not in record and len(table.header) > 1:
+        return
+    cells = _cells(record, table.delimiter)
+    if _belongs(cells, table):
+        table.rows.append(cells)
+    elif _begins(record, table):
+        table.cut += 1
+
+
 def _belongs(cells: list[str], table: Table) -> bool:
-    """Whether a line is a row of ``table`` rather than program output with commas in it."""
+    """Whether a line is a row of ``table`` rather than program output with commas in it, or parts of two rows."""
+    if len(cells) > len(table.header):
+        return False
+    place = table.place
     if table.kind in ("long", "summary"):
-        place = table.header.index("Metric Name")
-        key = table.header.index("ID") if "ID" in table.header else None
-        return len(cells) > place and (key is None or cells[key].strip().isdigit())
-    if "ID" in table.header:
-        key = cells[table.header.index("ID")].strip() if len(cells) > table.header.index("ID") else "x"
-        return (key.isdigit() or key == "") and len(cells) > len(table.header) // 2
-    return len(cells) == len(table.header) and (not table.rows or any(looks_numeric(cell) for cell in cells))
+        if len(cells) <= place["Metric Name"] or ("ID" in place and not cells[place["ID"]].strip().isdecimal()):
+            return False
+        return all(re.fullmatch(pattern, cells[place[name]].strip()) for name, pattern in _SHAPES if name in place)
+    if "ID" in place:
+        key = cells[place["ID"]].strip() if len(cells) > place["ID"] else "x"
+        return (key.isdecimal() or key == "") and len(cells) > len(table.header) // 2
+    return len(cells) == len(table.header) and (not table.rows or any(map(looks_numeric_or_none, cells)))
+
+
+_SHAPES = (("CC", r"(?:\d+[.,]\d+)?"), ("Block Size", r"(?:\(.*\))?"), ("Grid Size", r"(?:\(.*\))?"))
 
 
 def _begins(record: str, table: Table) -> bool:
     """Whether a line that is no row begins as one: with a quoted launch number, or with numbers only."""
     first, *rest = record.split(table.delimiter)
-    if "ID" in table.header:
-        return record.startswith('"') and first.strip('" ').isdigit()
+    if "ID" in table.place:
+        return record.startswith('"') and first.strip('" ').isdecimal()
     return table.kind == "wide" and bool(rest) and all(looks_numeric(cell) for cell in (first, *rest))
 
 

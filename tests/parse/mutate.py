@@ -1,0 +1,131 @@
+"""Damages the sample reports and exports at random and reads them: ``python -m tests.parse.mutate --count 10000 --seed 1``.
+
+Every damaged file must end in a bundle or in a FlashScopeError, within the time limit, with nothing left in the temporary
+folder. A changed value without a warning cannot be excluded: a report has no checksums, so a flipped bit inside a payload may
+read as another measurement. How often that happened is counted and printed, by kind of damage; for the frame around the
+payloads, and for text cut inside a number, it must not happen.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import tempfile
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from profiler import parse
+from profiler.errors import FlashScopeError
+from profiler.parse import Limits
+
+DATA = Path(__file__).resolve().parents[1] / "data"
+LIMITS = Limits(seconds=30, total_seconds=60, memory_bytes=4 << 30)
+
+
+def flip(data: bytearray, chance: random.Random) -> None:
+    for _ in range(chance.choice((1, 1, 1, 2, 8, 64))):
+        data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+
+
+def flip_early(data: bytearray, chance: random.Random) -> None:
+    data[chance.randrange(min(len(data), 400))] ^= 1 << chance.randrange(8)
+
+
+def overwrite(data: bytearray, chance: random.Random) -> None:
+    at, length = chance.randrange(len(data)), chance.randrange(1, 200)
+    data[at:at + length] = chance.randbytes(min(length, len(data) - at))
+
+
+def cut(data: bytearray, chance: random.Random) -> None:
+    del data[chance.randrange(len(data)):]
+
+
+def append(data: bytearray, chance: random.Random) -> None:
+    data += chance.randbytes(chance.randrange(1, 500))
+
+
+def remove(data: bytearray, chance: random.Random) -> None:
+    at = chance.randrange(len(data))
+    del data[at:at + chance.randrange(1, 300)]
+
+
+def repeat(data: bytearray, chance: random.Random) -> None:
+    at = chance.randrange(len(data))
+    data[at:at] = data[at:at + chance.randrange(1, 300)]
+
+
+def swap(data: bytearray, chance: random.Random) -> None:
+    a, b, n = chance.randrange(len(data)), chance.randrange(len(data)), chance.randrange(1, 64)
+    data[a:a + n], data[b:b + n] = data[b:b + n], data[a:a + n]
+
+
+KINDS = (flip, flip, flip_early, overwrite, cut, append, remove, repeat, swap)
+
+
+def sample_files(small: bool) -> list[Path]:
+    """The samples; without the megabyte ones where the time is short."""
+    files = sorted((DATA / "reports").glob("*.ncu-rep")) + sorted(
+        p for p in (DATA / "exports").iterdir() if p.name != "expected.json" and "no_table" not in p.name and "not_ncu" not in p.name)
+    return [p for p in files if p.stat().st_size < 200_000] if small else files
+
+
+def damaged(seed: int, number: int, files: list[Path]) -> tuple[Path, str, bytes]:
+    """The ``number``-th damaged file of ``seed``: which file, the kind of damage, its bytes."""
+    chance = random.Random(f"{seed}/{number}")
+    source, kind = chance.choice(files), chance.choice(KINDS)
+    data = bytearray(source.read_bytes())
+    kind(data, chance)
+    return source, kind.__name__, bytes(data)
+
+
+def one(seed: int, number: int, files: list[Path], clean: dict[Path, str]) -> tuple[str, str, str]:
+    """(form, damage, what came of it) of one damaged file. Any exception but a FlashScopeError is let out: a fault."""
+    source, kind, data = damaged(seed, number, files)
+    form = "report" if source.suffix == ".ncu-rep" else "text"
+    start = time.monotonic()
+    try:
+        bundle = parse.load_bytes(source.name, data, limits=LIMITS)
+        if fingerprint(bundle) == clean[source]:
+            outcome = "same"
+        else:
+            outcome = "changed, said" if bundle.notes else "changed, silent"
+    except FlashScopeError as error:
+        outcome = type(error).__name__
+        if not error.what:
+            raise AssertionError(f"seed {seed} number {number}: an error that says nothing") from error
+    if time.monotonic() - start > LIMITS.total_seconds + 30:
+        raise AssertionError(f"seed {seed} number {number}: {time.monotonic() - start:.0f} s, over the limit")
+    return form, kind, outcome
+
+
+def fingerprint(bundle: parse.Bundle) -> str:
+    """All values of a bundle, to see whether any changed."""
+    launches = bundle.launches.drop(columns=["source"])
+    return launches.to_csv(index=False) + bundle.metrics.to_csv(index=False)
+
+
+def run(count: int, seed: int, small: bool = False, workers: int = 2) -> Counter[tuple[str, str, str]]:
+    """Read ``count`` damaged files and count what came of them."""
+    files = sample_files(small)
+    clean = {path: fingerprint(parse.load(path)) for path in files}
+    before = set(Path(tempfile.gettempdir()).glob("flashscope-*"))
+    with ThreadPoolExecutor(workers) as pool:
+        outcomes = Counter(pool.map(lambda number: one(seed, number, files, clean), range(count)))
+    left = set(Path(tempfile.gettempdir()).glob("flashscope-*")) - before
+    if left:
+        print(f"left in the temporary folder: {len(left)} (of this or another process)", file=sys.stderr)
+    return outcomes
+
+
+if __name__ == "__main__":
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--count", type=int, default=300)
+    options.add_argument("--seed", type=int, default=1)
+    options.add_argument("--small", action="store_true", help="only the small samples")
+    options.add_argument("--workers", type=int, default=2)
+    given = options.parse_args()
+    for (form, kind, outcome), times in sorted(run(given.count, given.seed, given.small, given.workers).items()):
+        print(f"{form:7} {kind:12} {outcome:22} {times}")
