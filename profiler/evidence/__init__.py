@@ -6,18 +6,24 @@ Everything here takes a Bundle and returns plain dataclasses; numbers are in bas
 from __future__ import annotations
 
 from profiler.bundle import Bundle
+from profiler.evidence import diagnosis as _diagnosis
 from profiler.evidence import evaluate as _evaluate
 from profiler.evidence import headline as _headline
 from profiler.evidence import ledger as _ledger
+from profiler.evidence import parity as _parity
+from profiler.evidence import pyramid as _pyramid
 from profiler.evidence.claim import CANNOT_TELL, FAILS, HOLDS, Claim
+from profiler.evidence.diagnosis import Finding
 from profiler.evidence.facts import Facts, Run
 from profiler.evidence.headline import Headline, Side
 from profiler.evidence.ledger import LedgerRow
+from profiler.evidence.parity import ParityRow, worst
+from profiler.evidence.pyramid import Level
 from profiler.spec import AttentionShape
 
 __all__ = [
-    "CANNOT_TELL", "FAILS", "HOLDS", "Claim", "Facts", "Headline", "LedgerRow", "Run", "Side", "default_shape",
-    "evaluate", "headline", "ledger", "shapes",
+    "CANNOT_TELL", "FAILS", "HOLDS", "Claim", "Facts", "Finding", "Headline", "LedgerRow", "Level", "ParityRow", "Run",
+    "Side", "default_shape", "diagnosis", "evaluate", "headline", "ledger", "parity", "pyramid", "shapes", "worst",
 ]
 
 
@@ -44,3 +50,18 @@ def shapes(bundle: Bundle, direction: str = "forward") -> list[AttentionShape]:
 def default_shape(bundle: Bundle) -> AttentionShape | None:
     """The shape that shows most: largest N ≤ 4096, full mask, D 64, with naive and flash; None for a foreign report."""
     return _evaluate.default_shape(Facts(bundle))
+
+
+def diagnosis(bundle: Bundle, launch: int) -> list[Finding]:
+    """The troubleshooting questions asked of one launch. Raises KeyError for a launch that is not there."""
+    return _diagnosis.diagnosis(Facts(bundle), launch)
+
+
+def parity(bundle: Bundle, quantity: str | None = None) -> list[ParityRow]:
+    """Predicted against measured for every stage; quantity: one of parity.QUANTITIES, or all."""
+    return _parity.parity(Facts(bundle), quantity)
+
+
+def pyramid(bundle: Bundle, shape: AttentionShape | None = None, direction: str = "forward") -> list[Level]:
+    """Registers, shared memory, L2, HBM of the bundle's GPU, with what crossed them on a shape."""
+    return _pyramid.pyramid(Facts(bundle), shape, direction)

@@ -19,7 +19,7 @@ def too_small(facts: Facts, shape: AttentionShape) -> Outcome | None:
     """An outcome when a pass over S could hide in L2, or the L2 size is not known."""
     l2 = facts.l2_size_bytes
     if l2 is None:
-        return cannot_tell("the L2 size is not in the data: collect device__attribute_l2_cache_size with the report.")
+        return cannot_tell("the L2 size: neither the launches nor the profile say it.")
     if shape.matrix_bytes < FAR * l2:
         return cannot_tell(
             f"one N×N matrix is {size(shape.matrix_bytes)} and the L2 holds {size(l2)}, so a pass over it need not "
@@ -99,7 +99,7 @@ def compulsory_floor(facts: Facts, shape: AttentionShape) -> Outcome:
         return cannot_tell("no fused launch of this shape with DRAM counters (dram_read_bytes, dram_write_bytes).")
     l2 = facts.l2_size_bytes
     if l2 is None:
-        return cannot_tell("the L2 size is not in the data: collect device__attribute_l2_cache_size with the report.")
+        return cannot_tell("the L2 size: neither the launches nor the profile say it.")
     stage = run.prediction.stages[0]
     must, read, write = stage.dram_read_bytes, run.total("dram_read_bytes"), run.total("dram_write_bytes")
     low, high = stage.dram_write_interval(l2, facts.flushed)

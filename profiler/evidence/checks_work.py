@@ -42,7 +42,7 @@ def same_flops(facts: Facts, shape: AttentionShape) -> Outcome:
         return cannot_tell("naive and a fused implementation on this shape.")
     a, b = naive.total("tensor_flops"), flash.total("tensor_flops")
     if not a or not b:
-        return cannot_tell("tensor_flops of both (Tensor Core operation counters, sm__ops_path_tensor_*).")
+        return cannot_tell("tensor_flops of both (Tensor Core operation counters).")
     inputs = (naive.names("tensor_flops"), flash.names("tensor_flops"))
     visible, computed = flash.prediction.flops_visible, flash.prediction.flops_computed
     ratio, name = b / a, flash.config.implementation

@@ -4,10 +4,22 @@ from profiler.model.counts import Blocks, count_blocks, visible_pairs
 from profiler.model.fit import Slope, log_slope
 from profiler.model.implementations import MATERIALISING, knows, predict
 from profiler.model.prediction import LEVELS, Prediction, StagePrediction
-from profiler.model.roofs import Point, Roof, attainable, pick, ridge, roofline_point, roofs, special_function_roof
+from profiler.model.roofs import (
+    COUNTERS,
+    DATA_SHEET,
+    MEASURED,
+    Point,
+    Roof,
+    attainable,
+    pick,
+    ridge,
+    roofline_point,
+    roofs,
+    special_function_roof,
+)
 
 __all__ = [
-    "LEVELS", "MATERIALISING", "Blocks", "Point", "Prediction", "Roof", "Slope", "StagePrediction", "attainable",
-    "count_blocks", "knows", "log_slope", "pick", "predict", "ridge", "roofline_point", "roofs",
-    "special_function_roof", "visible_pairs",
+    "COUNTERS", "DATA_SHEET", "LEVELS", "MATERIALISING", "MEASURED", "Blocks", "Point", "Prediction", "Roof",
+    "Slope", "StagePrediction", "attainable", "count_blocks", "knows", "log_slope", "pick", "predict", "ridge",
+    "roofline_point", "roofs", "special_function_roof", "visible_pairs",
 ]
