@@ -50,7 +50,7 @@ UNEXPECTED = "This page could not be drawn, and it is not your doing."
 UNEXPECTED_REMEDY = ("Try another source or shape. If it stays, please report it with the number {id}: the log of the "
                      "app, where it was started, has the cause under that number.")
 GPU_NOT_NAMED = "GPU not named"
-LACKING = "What this report lacks, collected for the same program with:"
+LACKING = "Not in every launch of this report: {names}. This command collects them for the same program:"
 NOTES = "What reading it had to say"
 PROVENANCE = {"driver": "driver", "cuda": "CUDA", "torch": "torch", "triton": "Triton", "ncu": "ncu",
               "cache_control": "cache control", "clock_control": "clock control"}

@@ -23,8 +23,7 @@ def assert_sound(app) -> None:
     for figure in charts(app):
         notes = {note.get("name"): note["text"] for note in figure["layout"].get("annotations", ())}
         assert notes["title"], "a chart without the finding as title"
-        drawn = any(len(trace.get("x", trace.get("z", ())) or ()) for trace in figure["data"])
-        assert drawn or notes["subtitle"], "an empty chart that does not say why"
+        assert any(len(trace.get("x", trace.get("z", ())) or ()) for trace in figure["data"]), "an empty chart"
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -51,7 +50,8 @@ def test_every_page_on_an_added_report(report, data):
         app.switch_page(f"profiler/dashboard/pages/{page}.py").run()
         assert_sound(app)
         said = " ".join(m.value for m in app.markdown)
-        assert charts(app) or app.dataframe or text.NO_SHAPES_REMEDY in said, f"{page}: nothing, and not said why"
+        why = text.NO_SHAPES_REMEDY in said or "under a roof" in said
+        assert charts(app) or app.dataframe or why, f"{page}: nothing, and not said why"
 
 
 def test_an_added_report_is_in_the_table_and_can_be_removed(data):

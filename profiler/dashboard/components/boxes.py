@@ -80,10 +80,12 @@ def lacking(bundle: Bundle, purpose: str) -> None:
     """The command that collects what is lacking for "evidence", "roofline" or "occupancy"; nothing if complete."""
     from profiler import metrics
 
-    command = metrics.advice(bundle, metrics.PURPOSES[purpose])
+    columns = metrics.PURPOSES[purpose]
+    command = metrics.advice(bundle, columns)
     if command:
+        absent = [text.TITLES[name] for name in columns if bundle.launches[name].isna().any()]
         with st.container(border=True):
-            st.markdown(text.LACKING)
+            st.markdown(text.LACKING.format(names=", ".join(absent)))
             st.code(command, language="bash", wrap_lines=True)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +11,7 @@ import pandas as pd
 import streamlit as st
 
 from profiler.dashboard import store, text
+from profiler.dashboard.components import boxes
 from profiler.figures.canvas import to_frame
 
 FORMULA = ("=", "+", "-", "@")
@@ -23,6 +25,10 @@ def theme() -> str:
 def show(source: store.Source, function: Callable[..., Any], *arguments: Any, key: str, **named: Any) -> pd.DataFrame:
     """Draw `function(bundle, ..., theme=...)` with the download of exactly what it draws; that table."""
     figure = store.derive(source, function, *arguments, theme=theme(), **named)
+    if not figure.data:
+        words = {note.name: note.text for note in figure.layout.annotations}
+        boxes.missing(_plain(words.get("title", "")), boxes.plain(_plain(words.get("subtitle", ""))))
+        return to_frame(figure)
     name = filename(f"{key}-{source.label}")
     st.plotly_chart(
         figure, width="stretch", theme=None, key=f"chart.{key}",
@@ -33,6 +39,11 @@ def show(source: store.Source, function: Callable[..., Any], *arguments: Any, ke
         st.download_button(text.DOWNLOAD_DATA, csv(frame), f"{name}.csv", "text/csv", key=f"data.{key}",
                            type="tertiary", icon=":material/download:", on_click="ignore")
     return frame
+
+
+def _plain(words: str) -> str:
+    """The text of a figure's label without its markup."""
+    return html.unescape(re.sub(r"<br>", " ", words).replace("<b>", "").replace("</b>", ""))
 
 
 def csv(frame: pd.DataFrame) -> bytes:

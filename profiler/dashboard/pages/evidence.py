@@ -13,7 +13,7 @@ if view is None:
 if view.shape is None:
     boxes.no_shapes(view.source, pages=("roofline", "launches"))
     boxes.lacking(view.bundle, "evidence")
-    claims.show(store.derive(view.source, evidence.evaluate), expanded=True)
+    claims.show(store.derive(view.source, evidence.evaluate))
     boxes.end()
 
 headline = store.derive(view.source, evidence.headline, view.shape, view.direction)
