@@ -105,7 +105,7 @@ time.sleep(600)  # WORD
 
 
 def test_no_progress_ends_the_whole_group_and_names_the_kernel(stub, tmp_path):
-    word = f"stub-child-of-{tmp_path.name}"
+    word = f"stub-child-of-{tmp_path}"
     stub.write(NEVER.replace("WORD", word))
     with pytest.raises(NoProgress) as caught:
         run(CONFIGS, tmp_path / "bundle", device="cpu", quiet_s=2)
@@ -116,7 +116,7 @@ def test_no_progress_ends_the_whole_group_and_names_the_kernel(stub, tmp_path):
 
 
 def test_a_child_that_ignores_the_request_to_end_is_killed(stub, tmp_path):
-    word = f"stubborn-{tmp_path.name}"
+    word = f"stubborn-{tmp_path}"
     stub.write(f"""
 import signal
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -144,7 +144,7 @@ def test_command_line_says_which_and_what_to_do(name, stub, cli):
 
 
 def test_command_line_ends_a_run_that_does_not_move(stub, cli, tmp_path):
-    word = f"cli-child-of-{tmp_path.name}"
+    word = f"cli-child-of-{tmp_path}"
     stub.write(NEVER.replace("WORD", word))
     done = cli("run", "--suite", "quick", "--out", "bundle", "--timeout", "2")
     assert done.returncode == 1
