@@ -46,17 +46,12 @@ TABLE: dict[tuple[str, int, bool], Tuning] = {
     ("sm_90", 64, True): Tuning(64, 128, 4, 2, tma=True),
     ("sm_90", 128, False): Tuning(128, 128, 4, 2, tma=True, warp_specialize=True),
     ("sm_90", 128, True): Tuning(128, 128, 8, 2, tma=True),
-    ("sm_90", 256, False): Tuning(128, 64, 8, 2, tma=True),
-    ("sm_90", 256, True): Tuning(128, 64, 8, 2, tma=True),
-    ("sm_80", 64, False): Tuning(128, 64, 4, 3),
-    ("sm_80", 64, True): Tuning(128, 64, 4, 3),
-    ("sm_80", 128, False): Tuning(128, 64, 8, 2),
-    ("sm_80", 128, True): Tuning(128, 64, 8, 2),
-    ("sm_80", 256, False): Tuning(64, 32, 4, 2),
-    ("sm_80", 256, True): Tuning(64, 32, 4, 2),
 }
+# Where the table has no row: by family and padded head size, whatever the mask.
+TMA = {64: Tuning(64, 128, 4, 2, tma=True), 128: Tuning(128, 128, 8, 2, tma=True), 256: Tuning(128, 64, 8, 2, tma=True)}
 POINTER_SM90 = {64: Tuning(128, 64, 4, 3), 128: Tuning(128, 64, 8, 3), 256: Tuning(64, 64, 8, 2)}
-FLOAT32 = {64: Tuning(64, 32, 4, 2), 128: Tuning(64, 32, 8, 2), 256: Tuning(32, 32, 8, 1)}  # no tensor cores: FMA
+POINTER = {64: Tuning(128, 64, 8, 3), 128: Tuning(128, 32, 8, 2), 256: Tuning(64, 32, 8, 2)}
+FLOAT32 = {64: Tuning(32, 32, 8, 2), 128: Tuning(32, 32, 8, 2), 256: Tuning(32, 16, 8, 2)}  # no tensor cores
 INTERPRETER = Tuning(32, 32, 4, 1)  # small, so that small shapes have full, diagonal and tail blocks
 
 
@@ -66,8 +61,8 @@ def padded(head_dim: int) -> int:
 
 
 def family(cc: tuple[int, int]) -> str:
-    """The row family of a compute capability: sm_90 and sm_100 have the memory to use the same blocks, others sm_80."""
-    return "sm_90" if cc[0] in (9, 10) else "sm_80"
+    """The row family of a compute capability; sm_120 has the shared memory of sm_89 and shares its blocks."""
+    return {9: "sm_90", 10: "sm_100"}.get(cc[0], "sm_80")
 
 
 def tma_obstacle(name: str, tensor: torch.Tensor) -> str | None:
@@ -100,8 +95,9 @@ def choose(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool, c
         base = FLOAT32[block_d]
         why.append("float32: multiply-adds in full precision, small blocks, pointers.")
     else:
-        base = TABLE[family(cc), block_d, causal]
-        why.append(f"Tuning table row {family(cc)}, head size {block_d}, {'causal' if causal else 'full'}.")
+        name = family(cc)
+        base = TABLE.get((name, block_d, causal)) or (POINTER if name == "sm_80" else TMA)[block_d]
+        why.append(f"Tuning table: {name}, head size up to {block_d}, {'causal' if causal else 'full'}.")
         if base.tma and obstacle:
             base = POINTER_SM90[block_d]
             why.append(f"Pointers instead of TMA descriptors: {obstacle}.")
