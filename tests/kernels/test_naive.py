@@ -114,11 +114,11 @@ def test_strides_other_than_contiguous(device):
 
 def test_the_causal_softmax_refuses_what_it_cannot_do(device):
     q, k, v = tensors(1, 1, 1, 2, 2, 16, torch.float64, device)
-    with pytest.raises(UnsupportedCall, match="float64.*fold_scale=False"):
+    with pytest.raises(UnsupportedCall, match=r"float64.*fold_scale=False"):
         naive_attention(q, k, v, causal=True, fold_scale=True)
     q, k, v = (t.float() for t in (q, k, v))
     with pytest.raises(UnsupportedCall, match="requires_grad"):
         naive_attention(q.requires_grad_(), k, v, causal=True, fold_scale=True)
     q, k, v = tensors(1, 1, 1, 1, 65_537, 1, torch.float32, device)
-    with pytest.raises(UnsupportedCall, match="65536.*65537"):
+    with pytest.raises(UnsupportedCall, match=r"65536.*65537"):
         naive_attention(q, k, v, causal=True, fold_scale=True)
