@@ -5,13 +5,15 @@ from __future__ import annotations
 from itertools import pairwise
 
 from profiler import model
-from profiler.evidence.claim import FAILS, HOLDS, Outcome, cannot_tell, digits, size
+from profiler.evidence.claim import FAILS, HOLDS, Outcome, cannot_tell, digits, size, time
 from profiler.evidence.facts import FAR, Facts, Run
 from profiler.spec import AttentionShape
 
 TOLERANCE = 0.02  # of compulsory reads
 PASS_SHARE = 0.10  # of one N×N matrix: less than this beside the tensors is no pass
 L2_TO_SM_TOLERANCE = 0.01
+NEVER = float("inf")
+NO_L2 = "the L2 size: neither the launches nor the profile say it."
 LINEAR, QUADRATIC = (1.0, 0.05), (2.0, 0.10)  # exponents of N and how far a fitted one may lie off
 
 
@@ -19,7 +21,7 @@ def too_small(facts: Facts, shape: AttentionShape) -> Outcome | None:
     """An outcome when a pass over S could hide in L2, or the L2 size is not known."""
     l2 = facts.l2_size_bytes
     if l2 is None:
-        return cannot_tell("the L2 size: neither the launches nor the profile say it.")
+        return cannot_tell(NO_L2)
     if shape.matrix_bytes < FAR * l2:
         return cannot_tell(
             f"one N×N matrix is {size(shape.matrix_bytes)} and the L2 holds {size(l2)}, so a pass over it need not "
@@ -33,30 +35,30 @@ def between(low: float, high: float) -> str:
 
 def no_s_p_in_hbm(facts: Facts, shape: AttentionShape) -> Outcome:
     """Counted DRAM bytes of each fused run beyond its own tensors stay under a tenth of one N×N matrix."""
-    runs = [r for r in facts.fused(shape) if r.dram_bytes() is not None]
-    if not runs:
+    moved = {run: bytes_ for run in facts.fused(shape) if (bytes_ := run.dram_bytes()) is not None}
+    l2 = facts.l2_size_bytes
+    if not moved:
         return cannot_tell("no fused launch of this shape with DRAM counters (dram_read_bytes, dram_write_bytes).")
-    if small := too_small(facts, shape):
-        return small
-    slack = 0 if facts.flushed else facts.l2_size_bytes or 0
-    extra = {r.config.implementation: max(0.0, r.dram_bytes() - r.prediction.dram_bytes - slack) for r in runs}
-    share = {name: bytes_ / shape.matrix_bytes for name, bytes_ in extra.items()}
-    inputs = tuple(r.names("dram_read_bytes", "dram_write_bytes") for r in runs)
-    worst = max(share, key=lambda name: share[name])
-    if share[worst] >= PASS_SHARE:
-        bad = next(r for r in runs if r.config.implementation == worst)
+    small = too_small(facts, shape)
+    if small or l2 is None:
+        return small or cannot_tell(NO_L2)
+    extra = {run: max(0.0, bytes_ - run.predicted.dram_bytes - (0 if facts.flushed else l2))
+             for run, bytes_ in moved.items()}
+    inputs = tuple(run.names("dram_read_bytes", "dram_write_bytes") for run in moved)
+    bad, first = max(extra, key=lambda run: extra[run]), next(iter(moved))
+    if extra[bad] >= PASS_SHARE * shape.matrix_bytes:
         launch = max(bad.rows, key=lambda row: row["dram_read_bytes"] + row["dram_write_bytes"])
         return Outcome(
-            FAILS, f"Launch {launch['launch']} ({launch['kernel']}, {worst}) moved {size(extra[worst])} through HBM "
-            f"beyond Q, K, V and O: {digits(share[worst])} of an N×N matrix of {size(shape.matrix_bytes)}.",
-            share[worst], "N×N matrices", inputs, kind="derived")
-    first = runs[0]
+            FAILS, f"Launch {launch['launch']} ({launch['kernel']}, {bad.config.implementation}) moved "
+            f"{size(extra[bad])} through HBM beyond Q, K, V and O: {digits(extra[bad] / shape.matrix_bytes)} of an N×N "
+            f"matrix of {size(shape.matrix_bytes)}.", extra[bad] / shape.matrix_bytes, "N×N matrices", inputs,
+            kind="derived")
+    share = extra[first] / shape.matrix_bytes
     return Outcome(
-        HOLDS, f"{first.config.implementation} moved {size(first.dram_bytes())} through HBM where one N×N matrix is "
-        f"{size(shape.matrix_bytes)} ({digits(shape.matrix_bytes / facts.l2_size_bytes)} × L2): neither S nor P was "
-        f"written or read there. Beyond its own tensors it moved "
-        f"{digits(100 * share[first.config.implementation])}% of one matrix.",
-        share[first.config.implementation], "N×N matrices", inputs, kind="derived")
+        HOLDS, f"{first.config.implementation} moved {size(moved[first])} through HBM where one N×N matrix is "
+        f"{size(shape.matrix_bytes)} ({digits(shape.matrix_bytes / l2)} × L2): neither S nor P was "
+        f"written or read there. Beyond its own tensors it moved {digits(100 * share)}% of one matrix.",
+        share, "N×N matrices", inputs, kind="derived")
 
 
 def naive_passes(facts: Facts, shape: AttentionShape) -> Outcome:
@@ -64,17 +66,18 @@ def naive_passes(facts: Facts, shape: AttentionShape) -> Outcome:
     run = facts.naive(shape)
     if run is None or run.dram_bytes() is None:
         return cannot_tell("no naive launches of this shape with DRAM counters (dram_read_bytes, dram_write_bytes).")
-    if small := too_small(facts, shape):
-        return small
-    l2, wrong, worst = facts.l2_size_bytes or 0, [], 0.0
-    for stage in run.prediction.stages:
+    small, l2 = too_small(facts, shape), facts.l2_size_bytes
+    if small or l2 is None:
+        return small or cannot_tell(NO_L2)
+    wrong, worst = [], 0.0
+    for stage in run.predicted.stages:
         read, write = run.total("dram_read_bytes", stage.stage), run.total("dram_write_bytes", stage.stage)
         if read is None or write is None:
             return cannot_tell(f"stage {stage.stage} has no launch with DRAM counters; profile it with its NVTX range.")
-        low, high = stage.dram_read_interval(l2, facts.flushed)
+        low, high = stage.dram_read_interval(l2, facts.flushed) or (0, 0)
         off = max(read - high, low - read, 0) / stage.dram_read_bytes
         worst = max(worst, off)
-        floor, ceiling = stage.dram_write_interval(l2, facts.flushed)
+        floor, ceiling = stage.dram_write_interval(l2, facts.flushed) or (0, 0)
         numbers = ", ".join(str(r["launch"]) for r in run.launches[stage.stage])
         if off > TOLERANCE:
             wrong.append(f"{stage.stage} (launch {numbers}) reads {size(read)}, expected {between(low, high)}")
@@ -83,7 +86,7 @@ def naive_passes(facts: Facts, shape: AttentionShape) -> Outcome:
     inputs = (run.names("dram_read_bytes", "dram_write_bytes"),)
     if wrong:
         return Outcome(FAILS, f"{'; '.join(wrong)}.", 100 * worst, "%", inputs, kind="measured and predicted")
-    named = [f"{s.stage} {verb} {tensor}" for s in run.prediction.stages
+    named = [f"{s.stage} {verb} {tensor}" for s in run.predicted.stages
              for verb, tensors in (("reads", s.reads), ("writes", s.writes)) for tensor in tensors if tensor in "SP"]
     return Outcome(
         HOLDS, f"{len(named)} passes over an N×N matrix of {size(shape.matrix_bytes)} cross HBM: {', '.join(named)}. "
@@ -94,19 +97,21 @@ def naive_passes(facts: Facts, shape: AttentionShape) -> Outcome:
 
 def compulsory_floor(facts: Facts, shape: AttentionShape) -> Outcome:
     """Flash reads Q + K + V once (within 2%) where they fit in L2, and writes O and LSE less what L2 keeps."""
-    run = facts.flash(shape)
-    if run is None or run.dram_bytes() is None:
+    run, l2 = facts.flash(shape), facts.l2_size_bytes
+    read = run.total("dram_read_bytes") if run else None
+    write = run.total("dram_write_bytes") if run else None
+    if run is None or read is None or write is None:
         return cannot_tell("no fused launch of this shape with DRAM counters (dram_read_bytes, dram_write_bytes).")
-    l2 = facts.l2_size_bytes
     if l2 is None:
-        return cannot_tell("the L2 size: neither the launches nor the profile say it.")
-    stage = run.prediction.stages[0]
-    must, read, write = stage.dram_read_bytes, run.total("dram_read_bytes"), run.total("dram_write_bytes")
-    low, high = stage.dram_write_interval(l2, facts.flushed)
+        return cannot_tell(NO_L2)
+    stages = run.predicted.stages
+    must, written = sum(s.dram_read_bytes for s in stages), sum(s.dram_written_bytes for s in stages)
+    intervals = [s.dram_write_interval(l2, facts.flushed) or (0, 0) for s in stages]
+    low, high = sum(i[0] for i in intervals), sum(i[1] for i in intervals)
     inputs = (run.names("dram_read_bytes", "dram_write_bytes"),)
     ratio = read / must
     said = (f"{run.config.implementation} reads {size(read)} where Q + K + V is {size(must)} ({digits(ratio)} ×), and "
-            f"writes {size(write)} where the output is {size(stage.dram_written_bytes)} and L2 ({size(l2)}) may keep "
+            f"writes {size(write)} where the output is {size(written)} and L2 ({size(l2)}) may keep "
             "some")
     writes_fit = low <= write <= high * (1 + TOLERANCE)
     if ratio <= 1 + TOLERANCE and writes_fit and (ratio >= 1 - TOLERANCE or not facts.flushed):
@@ -121,16 +126,16 @@ def compulsory_floor(facts: Facts, shape: AttentionShape) -> Outcome:
 
 def theorem_l2_to_sm(facts: Facts, shape: AttentionShape) -> Outcome:
     """Bytes from L2 to the SMs equal Q + Σ over query blocks of the K and V rows they visit (within 1%)."""
-    runs = [r for r in facts.fused(shape) if r.prediction.level_bytes("l2_to_sm") is not None]
-    if not runs:
+    run = next((r for r in facts.fused(shape) if r.predicted.level_bytes("l2_to_sm") is not None), None)
+    predicted = run.predicted.level_bytes("l2_to_sm") if run else None
+    if run is None or not predicted:
         return cannot_tell("the tile sizes (parameters block_m, block_n) of the fused launch are not recorded; the "
                            "bytes from L2 to the SMs follow from them.")
-    run = runs[0]
-    measured, predicted = run.total("l2_to_sm_bytes"), run.prediction.level_bytes("l2_to_sm")
+    measured = run.total("l2_to_sm_bytes")
     if measured is None:
         return cannot_tell("l2_to_sm_bytes was not counted; profile with this metric list.", inputs=(run.names("—"),))
     off = measured / predicted - 1
-    must, p = run.prediction.compulsory_bytes, run.config.parameters
+    must, p = run.predicted.compulsory_bytes, run.config.parameters
     return Outcome(
         HOLDS if abs(off) <= L2_TO_SM_TOLERANCE else FAILS,
         f"With {p['block_m']} query rows a block, {size(measured)} crossed from L2 to the SMs; predicted "
@@ -145,37 +150,40 @@ def memory_linear(facts: Facts, shape: AttentionShape) -> Outcome:
     naive = facts.naive(shape)
     if flash is None or naive is None:
         return cannot_tell("peak memory of naive and flash over several N (timings, column peak_memory_bytes).")
-    fits = {}
+    fits: dict[str, tuple[model.Slope, list[int]]] = {}
     for run in (flash, naive):
         points = [(r.shape.nq, m) for r in facts.series(run.config.implementation, shape)
                   if (m := r.timed("peak_memory_bytes"))]
         if len(points) < 3:
             return cannot_tell(f"peak memory of {run.config.implementation} at three N or more, not {len(points)}.")
-        fits[run.config.implementation] = (model.log_slope(*zip(*points)), [n for n, _ in points])
+        slope = model.log_slope(*zip(*points))
+        if slope is None:
+            return cannot_tell(f"peak memory of {run.config.implementation} at different N.")
+        fits[run.config.implementation] = (slope, [n for n, _ in points])
     (a, ns), (b, _) = fits[flash.config.implementation], fits[naive.config.implementation]
     good = all(abs(f.value - want) <= tolerance for f, (want, tolerance) in ((a, LINEAR), (b, QUADRATIC)))
     return Outcome(
         HOLDS if good else FAILS,
-        f"Peak memory above the inputs grows as N^{a.value:.2f} ± {a.error:.2f} for {flash.config.implementation} and "
-        f"as N^{b.value:.2f} ± {b.error:.2f} for {naive.config.implementation}, N {min(ns)} to {max(ns)}.",
+        f"Peak memory above the inputs grows as N^{a.value:.2f} ± {a.error or 0:.2f} for "
+        f"{flash.config.implementation} and as N^{b.value:.2f} ± {b.error or 0:.2f} for "
+        f"{naive.config.implementation}, N {min(ns)} to {max(ns)}.",
         a.value, "exponent of N", (f"timings ({flash.config.implementation}, {naive.config.implementation}): "
                                    "peak_memory_bytes",), kind="measured and derived")
 
 
 def block_size_raises_intensity(facts: Facts, shape: AttentionShape) -> Outcome:
     """More query rows a block: fewer bytes from L2 to the SMs, until time stops following."""
-    by_rows: dict[int, Run] = {}
+    by_rows: dict[int, tuple[Run, float]] = {}
     for r in facts.runs:
-        rows = r.config.parameters.get("block_m")
-        if r.shape == shape and r.config.direction == "forward" and rows and r.total("l2_to_sm_bytes") is not None:
+        rows, read = r.config.parameters.get("block_m"), r.total("l2_to_sm_bytes")
+        if r.shape == shape and r.config.direction == "forward" and rows and read is not None:
             best = by_rows.get(rows)
-            if best is None or (r.timed("median_ns") or 9e99) < (best.timed("median_ns") or 9e99):
-                by_rows[rows] = r
+            if best is None or (r.timed("median_ns") or NEVER) < (best[0].timed("median_ns") or NEVER):
+                by_rows[rows] = r, read
     if len(by_rows) < 2:
         return cannot_tell("one shape with two or more block sizes (block_m), counted; profile the tuning suite.")
-    ordered = [by_rows[rows] for rows in sorted(by_rows)]
-    moved = [r.total("l2_to_sm_bytes") for r in ordered]
-    listed = "; ".join(f"{rows} rows {size(m)}" + (f" in {digits(t / 1e3)} µs" if (t := r.timed("median_ns")) else "")
+    ordered, moved = zip(*(by_rows[rows] for rows in sorted(by_rows)))
+    listed = "; ".join(f"{rows} rows {size(m)}" + (f" in {time(t)}" if (t := r.timed("median_ns")) else "")
                        for rows, m, r in zip(sorted(by_rows), moved, ordered))
     falls = all(b < a for a, b in pairwise(moved))
     return Outcome(HOLDS if falls else FAILS, f"From L2 to the SMs: {listed}.", moved[0] / moved[-1], "× fewer bytes",

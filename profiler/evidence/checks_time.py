@@ -6,8 +6,7 @@ from dataclasses import replace
 
 from profiler.evidence.checks_bytes import too_small
 from profiler.evidence.claim import FAILS, HOLDS, Outcome, cannot_tell, digits, time
-from profiler.evidence.facts import Facts, Run
-from profiler.model.roofs import SPECIAL_OPS_PER_CYCLE
+from profiler.evidence.facts import Facts, roof_shares
 from profiler.spec import AttentionShape
 
 SHORT = 1024  # a sequence up to this is "short"
@@ -36,9 +35,9 @@ def speedup(facts: Facts, shape: AttentionShape) -> Outcome:
 def occupancy_not_speed(facts: Facts, shape: AttentionShape) -> Outcome:
     """The faster implementation has the lower achieved occupancy."""
     naive, flash = facts.naive(shape), facts.flash(shape)
-    a = naive and naive.weighted("achieved_occupancy_pct")
-    b = flash and flash.weighted("achieved_occupancy_pct")
-    if a is None or b is None:
+    a = naive.weighted("achieved_occupancy_pct") if naive else None
+    b = flash.weighted("achieved_occupancy_pct") if flash else None
+    if naive is None or flash is None or a is None or b is None:
         return cannot_tell("achieved_occupancy_pct of naive and of a fused launch (warps active).")
     t, u = naive.timed("median_ns"), flash.timed("median_ns")
     if not t or not u:
@@ -52,35 +51,11 @@ def occupancy_not_speed(facts: Facts, shape: AttentionShape) -> Outcome:
                        sentence=f"{said}.", inputs=inputs, value=b / a, unit="× occupancy")
 
 
-def roof_shares(run: Run) -> dict[str, float] | None:
-    """Share of each roof that the launches reached together: Σ work / Σ time / roof (1 is on the roof).
-
-    Time is ncu's, for the counters belong to it. Roofs of the launch with most tensor work; None where DRAM or tensor
-    counters or their peaks are missing.
-    """
-    rows, ns = run.rows, run.total("duration_ns")
-    moved, work = run.dram_bytes(), run.total("tensor_flops")
-    dram = next((r["dram_peak_bytes_per_s"] for r in rows if r["dram_peak_bytes_per_s"]), None)
-    tensor = next((r["tensor_peak_flops_per_s"] for r in rows if r["tensor_peak_flops_per_s"]), None)
-    if not ns or moved is None or work is None or not dram or not tensor:
-        return None
-    shares = {"HBM": moved / ns * 1e9 / dram, "Tensor Cores": work / ns * 1e9 / tensor}
-    l2 = run.total("l2_to_xbar_bytes")
-    peak = next((r["l2_peak_bytes_per_s"] for r in rows if r["l2_peak_bytes_per_s"]), None)
-    if l2 is not None and peak:
-        shares["L2"] = l2 / ns * 1e9 / peak
-    special, row = run.total("special_ops"), rows[0]
-    if special is not None and row["sm_count"] and row["sm_clock_hz"]:
-        rate = SPECIAL_OPS_PER_CYCLE * row["sm_count"] * row["sm_clock_hz"]
-        shares["special functions"] = special / ns * 1e9 / rate
-    return shares
-
-
 def naive_memory_bound_flash_compute_bound(facts: Facts, shape: AttentionShape) -> Outcome:
     """Which roof is nearest: HBM for naive, Tensor Cores or special functions for flash."""
     naive, flash = facts.naive(shape), facts.flash(shape)
-    a, b = naive and roof_shares(naive), flash and roof_shares(flash)
-    if not a or not b:
+    a, b = (roof_shares(run.rows) if run else {} for run in (naive, flash))
+    if naive is None or flash is None or not all({"HBM", "Tensor Cores"} <= set(shares) for shares in (a, b)):
         return cannot_tell("DRAM bytes, tensor FLOPs, duration and both peaks for naive and a fused launch.")
     inputs = tuple(r.names("dram_read_bytes", "dram_write_bytes", "tensor_flops", "special_ops", "duration_ns")
                    for r in (naive, flash))
@@ -117,7 +92,8 @@ def decode_memory_bound(facts: Facts, shape: AttentionShape) -> Outcome:
     if not runs:
         return cannot_tell("decode runs (1 to 16 queries against a long key/value cache); profile the decode suite.")
     for run in runs:
-        if shares := roof_shares(run):
+        shares = roof_shares(run.rows)
+        if {"HBM", "Tensor Cores"} <= set(shares):
             near = max(shares, key=lambda k: shares[k])
             listed = ", ".join(f"{100 * v:.0f}% of the {k} roof" for k, v in shares.items())
             return Outcome(HOLDS if near == "HBM" else FAILS, f"{run.config.implementation} decode reaches {listed}.",

@@ -44,7 +44,7 @@ def same_flops(facts: Facts, shape: AttentionShape) -> Outcome:
     if not a or not b:
         return cannot_tell("tensor_flops of both (Tensor Core operation counters).")
     inputs = (naive.names("tensor_flops"), flash.names("tensor_flops"))
-    visible, computed = flash.prediction.flops_visible, flash.prediction.flops_computed
+    visible, computed = flash.predicted.flops_visible, flash.predicted.flops_computed
     ratio, name = b / a, flash.config.implementation
     said = f"naive counted {flops(a)}, {name} {flops(b)} ({ratio:.4f} ×); visible pairs need {flops(visible)}"
     if abs(ratio - 1) <= FLOP_TOLERANCE and visible >= a * (1 - FLOP_TOLERANCE):
@@ -71,7 +71,7 @@ def causal_skips_half(facts: Facts, shape: AttentionShape) -> Outcome:
     if not a or not b:
         return cannot_tell("tensor_flops of both masks (Tensor Core operation counters).")
     inputs = (full.names("tensor_flops"), causal.names("tensor_flops"))
-    share, visible = b / a, causal.prediction.flops_visible / full.prediction.flops_visible
+    share, visible = b / a, causal.predicted.flops_visible / full.predicted.flops_visible
     t_full, t_causal = full.timed("median_ns"), causal.timed("median_ns")
     speed = f" Its median time is {digits(t_causal / t_full)} of the full one ({time(t_causal)} and {time(t_full)})." \
         if t_full and t_causal else ""
@@ -81,7 +81,7 @@ def causal_skips_half(facts: Facts, shape: AttentionShape) -> Outcome:
         return Outcome(FAILS, said + " That is less than the visible pairs need.", share, "of full", inputs)
     if share <= HALF:
         return Outcome(HOLDS, said + speed, share, "of full", inputs, kind="measured and derived")
-    if visible > HALF or (causal.prediction.flops_computed or 0) > HALF * (full.prediction.flops_computed or 1):
+    if visible > HALF or (causal.predicted.flops_computed or 0) > HALF * (full.predicted.flops_computed or 1):
         return cannot_tell("a longer sequence: few blocks lie above the diagonal here.", sentence=said + speed,
                            inputs=inputs, value=share, unit="of full")
     return Outcome(FAILS, said + speed, share, "of full", inputs)

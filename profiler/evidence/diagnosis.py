@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 from profiler import metrics
 from profiler.evidence.claim import digits, size, time
-from profiler.evidence.facts import Facts, Row, configuration
-from profiler.model.roofs import SPECIAL_OPS_PER_CYCLE
+from profiler.evidence.facts import Facts, Row, configuration, roof_shares
 
 FINE, LOOK, CANNOT_TELL = "fine", "look here", "cannot tell"
 NEAR = 0.6  # of a roof: from here on it binds
@@ -44,29 +43,12 @@ def diagnosis(facts: Facts, launch: int) -> list[Finding]:
         raise KeyError(f"no launch {launch} in {facts.bundle.name}")
     raw = facts.bundle.metrics
     values = {r.metric: r.value for r in raw[raw["launch"].eq(launch)][["metric", "value"]].itertuples(index=False)}
-    shares = roof_shares(row)
+    shares = roof_shares([row])
     questions: tuple[Callable[[], Finding], ...] = (
         lambda: tensor_cores(row), lambda: nearest_roof(row, shares), lambda: occupancy(row, shares),
         lambda: spills(row), lambda: bank_conflicts(row, values), lambda: tail(row), lambda: l2_misses(row),
         lambda: stalls(row, values), lambda: captured(facts, row))
     return [ask() for ask in questions]
-
-
-def roof_shares(row: Row) -> dict[str, float]:
-    """Share of each roof that one launch reached, for the roofs whose counters are there."""
-    ns = row["duration_ns"]
-    if not ns:
-        return {}
-    dram = _sum(row["dram_read_bytes"], row["dram_write_bytes"])
-    cycles = row["sm_count"] and row["sm_clock_hz"] and row["sm_count"] * row["sm_clock_hz"]
-    pairs = {"HBM": (dram, row["dram_peak_bytes_per_s"]), "L2": (row["l2_to_xbar_bytes"], row["l2_peak_bytes_per_s"]),
-             "Tensor Cores": (row["tensor_flops"], row["tensor_peak_flops_per_s"]),
-             "special functions": (row["special_ops"], cycles and SPECIAL_OPS_PER_CYCLE * cycles)}
-    return {name: work / ns * 1e9 / peak for name, (work, peak) in pairs.items() if work is not None and peak}
-
-
-def _sum(*values: float | None) -> float | None:
-    return sum(v for v in values if v is not None) if all(v is not None for v in values) else None
 
 
 def _missing(id_: str, question: str, row: Row, *columns: str, what: str = "") -> Finding:

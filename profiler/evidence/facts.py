@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from profiler import model, table
 from profiler.bundle import Bundle
 from profiler.errors import BadInput
+from profiler.model.roofs import SPECIAL_OPS_PER_CYCLE
 from profiler.spec import AttentionShape, RunConfig
 
 Row = dict[str, Any]
@@ -18,7 +20,7 @@ NAIVE = ("naive", "naive_folded")
 FLASH_FIRST = ("flash2", "sdpa_flash", "sdpa_cudnn")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Run:
     """One configuration of a bundle. launches: stage → rows in order; timing: None when not timed."""
 
@@ -32,12 +34,14 @@ class Run:
         return self.config.shape
 
     @cached_property
+    def predicted(self) -> model.Prediction:
+        """The model's prediction. Raises BadInput for an implementation that it does not know."""
+        return model.predict(self.config, l2_size_bytes=self.l2_size_bytes)
+
+    @property
     def prediction(self) -> model.Prediction | None:
-        """The model's prediction; None for an implementation that it does not know."""
-        try:
-            return model.predict(self.config, l2_size_bytes=self.l2_size_bytes)
-        except BadInput:
-            return None
+        """The same, None for an implementation that the model does not know."""
+        return self.predicted if model.knows(self.config.implementation, self.config.direction) else None
 
     @property
     def rows(self) -> list[Row]:
@@ -58,8 +62,8 @@ class Run:
         pairs = [(r[column], r["duration_ns"]) for r in self.rows if r[column] is not None and r["duration_ns"]]
         return sum(v * t for v, t in pairs) / sum(t for _, t in pairs) if pairs else None
 
-    def timed(self, column: str) -> float | None:
-        """A value of the timing row; None when not timed or not ok."""
+    def timed(self, column: str) -> Any:
+        """A value of the timing row, number or text; None when not timed or not measured."""
         return self.timing.get(column) if self.timing else None
 
     def names(self, *columns: str, stage: str | None = None) -> str:
@@ -67,6 +71,27 @@ class Run:
         numbers = ", ".join(str(r["launch"]) for r in (self.rows if stage is None else self.launches.get(stage, [])))
         where = f"launches {numbers}" if numbers else "timings"
         return f"{where} ({self.config.implementation}, {self.shape.label()}): {', '.join(columns)}"
+
+
+def roof_shares(rows: Sequence[Row]) -> dict[str, float]:
+    """Share of each roof that launches reached together: Σ work / Σ time / roof (1 is on the roof).
+
+    Time is ncu's, for the counters belong to it. A roof whose counters or peak are missing is absent.
+    """
+    def total(*columns: str) -> float | None:
+        values = [row[c] for row in rows for c in columns]
+        return sum(values) if values and all(v is not None for v in values) else None
+
+    def first(column: str) -> float | None:
+        return next((row[column] for row in rows if row[column]), None)
+
+    sms, clock, ns = first("sm_count"), first("sm_clock_hz"), total("duration_ns")
+    work = {
+        "HBM": (total("dram_read_bytes", "dram_write_bytes"), first("dram_peak_bytes_per_s")),
+        "L2": (total("l2_to_xbar_bytes"), first("l2_peak_bytes_per_s")),
+        "Tensor Cores": (total("tensor_flops"), first("tensor_peak_flops_per_s")),
+        "special functions": (total("special_ops"), SPECIAL_OPS_PER_CYCLE * sms * clock if sms and clock else None)}
+    return {name: done / ns * 1e9 / peak for name, (done, peak) in work.items() if ns and peak and done is not None}
 
 
 class Facts:
@@ -147,8 +172,8 @@ def configuration(row: Row) -> RunConfig | None:
     if any(row.get(name) is None for name in names):
         return None
     try:
-        shape = AttentionShape(*(int(row[n]) for n in ("batch", "heads", "nq", "nk", "head_dim")),
-                               kv_heads=int(row.get("kv_heads") or 0), dtype=row["dtype"], mask=row["mask"])
+        shape = AttentionShape(int(row["batch"]), int(row["heads"]), int(row["nq"]), int(row["nk"]),
+                               int(row["head_dim"]), int(row.get("kv_heads") or 0), row["dtype"], row["mask"])
         return RunConfig(row["implementation"], shape, row.get("direction") or "forward",
                          json.loads(row.get("parameters") or "{}"))
     except (BadInput, ValueError):

@@ -69,18 +69,18 @@ def headline(facts: Facts, shape: AttentionShape, direction: str = "forward") ->
     sides = [_side(facts, r) for r in (naive, folded, flash)]
     left, middle, right = sides
     base = left or middle
-    floor = run.prediction.compulsory_bytes
+    floor = run.predicted.compulsory_bytes
+    moved = base.dram_bytes if base else None
     return Headline(
-        shape, left, middle, right, floor, shape.matrix_bytes, facts.l2_size_bytes, run.prediction.flops_visible,
-        _ratio(base and base.dram_bytes, floor), _ratio(base and base.dram_bytes, right and right.dram_bytes),
-        _ratio(base and base.median_ns, right and right.median_ns),
-        _ratio(middle and middle.median_ns, right and right.median_ns),
-        _ratio(base and base.peak_memory_bytes, right and right.peak_memory_bytes),
+        shape, left, middle, right, floor, shape.matrix_bytes, facts.l2_size_bytes, run.predicted.flops_visible,
+        moved / floor if moved is not None and floor else None, _ratio(base, right, "dram_bytes"),
+        _ratio(base, right, "median_ns"), _ratio(middle, right, "median_ns"), _ratio(base, right, "peak_memory_bytes"),
         flash.timed("error_eager_relative") if flash else None)
 
 
-def _ratio(over: float | None, under: float | None) -> float | None:
-    return over / under if over is not None and under else None
+def _ratio(over: Side | None, under: Side | None, field: str) -> float | None:
+    a, b = (getattr(side, field) if side else None for side in (over, under))
+    return a / b if a is not None and b else None
 
 
 def _side(facts: Facts, run: Run | None) -> Side | None:

@@ -42,7 +42,7 @@ def ledger(facts: Facts, run: Run) -> list[LedgerRow]:
     if run.prediction is None:
         return []
     rows: list[LedgerRow] = []
-    for stage in run.prediction.stages:
+    for stage in run.predicted.stages:
         numbers = tuple(int(r["launch"]) for r in run.launches.get(stage.stage, []))
         for direction, tensors in (("read", stage.reads), ("write", stage.writes)):
             measured = run.total(f"dram_{direction}_bytes", stage.stage)
@@ -74,6 +74,7 @@ def causes(stage: StagePrediction, direction: str, predicted: float, measured: f
     are fetched again, up to what crosses L2 → SM.
     """
     difference, l2 = measured - predicted, l2_size_bytes or 0
+    most: float
     if difference == 0:
         return []
     if direction == "write":

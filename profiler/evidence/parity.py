@@ -47,7 +47,7 @@ def parity(facts: Facts, quantity: str | None = None) -> list[ParityRow]:
     """All rows for which there is a prediction and a counter, in the order of the bundle."""
     rows = []
     for run in facts.runs:
-        for stage in run.prediction.stages if run.prediction else ():
+        for stage in run.predicted.stages if run.prediction else ():
             for name in QUANTITIES if quantity is None else (quantity,):
                 row = _row(facts, run, stage, name)
                 if row is not None:

@@ -49,8 +49,8 @@ def pyramid(facts: Facts, shape: AttentionShape | None = None, direction: str = 
     l2_peak = next((r["l2_peak_bytes_per_s"] for r in facts.launches if r["l2_peak_bytes_per_s"]), None)
 
     def crossed(*columns: str) -> dict[str, float]:
-        found = {r.config.implementation: [r.total(c) for c in columns] for r in runs}
-        return {name: sum(values) for name, values in found.items() if all(v is not None for v in values)}
+        found = {r.config.implementation: [v for c in columns if (v := r.total(c)) is not None] for r in runs}
+        return {name: sum(values) for name, values in found.items() if len(values) == len(columns)}
 
     return [
         Level("registers", sms and sms * REGISTER_BYTES_PER_SM, None, "", {},
