@@ -1,9 +1,10 @@
 """What NVIDIA's data sheets and architecture papers say of a GPU, found by the exact name that a report gives.
 
 Dense peaks only, by operand type and accumulator; a sparse figure of a data sheet is halved. Where a sheet's figure is
-(operations a cycle and SM) × SMs × boost clock it is computed so from the architecture paper's rate; where it is not (H100 is
-rated below its highest clock, H20 is cut) the sheet's own figure stands. A GPU that is not here, a laptop or MIG part of one
-that is, or one with another number of SMs has no data-sheet roof: another GPU's peak is never lent.
+(operations a cycle and SM) × SMs × boost clock it is computed so from the architecture paper's rate; where it is not
+(H100 is
+rated below its highest clock, H20 is cut) the sheet's own figure stands. A GPU that is not here, a laptop or MIG part
+of one that is, or one with another number of SMs has no data-sheet roof: another GPU's peak is never lent.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ TERA, GIGA, MEGA, MEBI = 1e12, 1e9, 1e6, 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """name: as reports write it; boost_hz: boost clock; dram_bytes_per_s, l2_size_bytes: of the sheet, None where it has none.
+    """name: as reports write it; boost_hz: boost clock; dram_bytes_per_s, l2_size_bytes: of the sheet, None where it
+    has none.
 
     peaks: dense operations a second by (operand, accumulator): FLOP/s, or op/s for int8. fp32_flops_per_s: CUDA cores.
     """
@@ -51,8 +53,10 @@ class Device:
 def _rates(half: int, single: int, *, bf16: bool, tf32: int = 0, fp8: tuple[int, int] = (0, 0), fp4: int = 0,
            int8: int = 0, fp64: int = 0) -> dict[tuple[str, str], int]:
     """half, single: fp16 operands accumulated in fp16 and fp32; fp8: the same for fp8."""
-    rates = {("fp16", "fp16"): half, ("fp16", "fp32"): single, ("bf16", "fp32"): single if bf16 else 0, ("tf32", "fp32"): tf32,
-             ("fp8", "fp16"): fp8[0], ("fp8", "fp32"): fp8[1], ("fp4", "fp32"): fp4, ("int8", "int32"): int8, ("fp64", "fp64"): fp64}
+    rates = {("fp16", "fp16"): half, ("fp16", "fp32"): single, ("bf16", "fp32"): single if bf16 else 0,
+             ("tf32", "fp32"): tf32,
+             ("fp8", "fp16"): fp8[0], ("fp8", "fp32"): fp8[1], ("fp4", "fp32"): fp4, ("int8", "int32"): int8,
+             ("fp64", "fp64"): fp64}
     return {key: rate for key, rate in rates.items() if rate}
 
 
@@ -72,7 +76,8 @@ FP32_RATE = {"6.0": 128, "7.0": 128, "7.2": 128, "7.5": 128, "8.0": 128}  # afte
 
 def _sheet(fp16: float, tf32: float = 0, fp8: float = 0, fp4: float = 0, int8: float = 0, fp64: float = 0) -> Peaks:
     """Peaks in tera-operations a second where fp16 and bf16 run at one rate whatever the accumulator."""
-    given = {("fp16", "fp32"): fp16, ("fp16", "fp16"): fp16, ("bf16", "fp32"): fp16, ("tf32", "fp32"): tf32, ("fp8", "fp32"): fp8,
+    given = {("fp16", "fp32"): fp16, ("fp16", "fp16"): fp16, ("bf16", "fp32"): fp16, ("tf32", "fp32"): tf32,
+             ("fp8", "fp32"): fp8,
              ("fp4", "fp32"): fp4, ("int8", "int32"): int8, ("fp64", "fp64"): fp64}
     return {key: value * TERA for key, value in given.items() if value}
 
@@ -82,7 +87,8 @@ HOPPER_NVL = _sheet(835.5, 417.7, 1671, 0, 1671, 60)
 B200_HGX = _sheet(2250, 1125, 4500, 9000, 4500, 37)
 GB200 = _sheet(2500, 1250, 5000, 10000, 5000, 40)
 
-# name | cc | SMs | boost MHz | GB/s | L2 MiB (0: not given) | rates or peaks | CUDA-core fp32 TFLOP/s (None: computed) | source
+# name | cc | SMs | boost MHz | GB/s | L2 MiB (0: not given) | rates or peaks | CUDA-core fp32 TFLOP/s (None:
+# computed) | source
 _ROWS: tuple[tuple[str, str, int, float, float, float, Mapping[tuple[str, str], float], float | None, str], ...] = (
     ("Tesla P100-PCIE-16GB", "6.0", 56, 1303, 732, 4, {}, 9.3, "Tesla P100 data sheet"),
     ("Tesla P100-SXM2-16GB", "6.0", 56, 1480, 732, 4, {}, 10.6, "Tesla P100 data sheet"),
@@ -152,16 +158,19 @@ _ROWS: tuple[tuple[str, str, int, float, float, float, Mapping[tuple[str, str], 
     ("GB200", "10.0", 152, 2062, 8000, 0, GB200, 80, "GB200 data sheet"),
     ("B300 SXM6 AC", "10.3", 148, 1920, 8000, 0, _sheet(2250, 1125, 4500, 13500, 0, 1.2), 75, "HGX B300 data sheet"),
     ("GB300", "10.3", 152, 2032, 8000, 0, _sheet(2500, 1250, 5000, 15000, 0, 1.3), 80, "GB300 data sheet"),
-    ("GeForce RTX 5060 Ti", "12.0", 36, 2572, 448, 32, BLACKWELL_GEFORCE, None, "GeForce specifications; RTX Blackwell paper"),
+    ("GeForce RTX 5060 Ti", "12.0", 36, 2572, 448, 32, BLACKWELL_GEFORCE, None,
+     "GeForce specifications; RTX Blackwell paper"),
     ("GeForce RTX 5070", "12.0", 48, 2512, 672, 48, BLACKWELL_GEFORCE, None, "RTX Blackwell paper"),
     ("GeForce RTX 5070 Ti", "12.0", 70, 2452, 896, 48, BLACKWELL_GEFORCE, None, "RTX Blackwell paper"),
     ("GeForce RTX 5080", "12.0", 84, 2617, 960, 64, BLACKWELL_GEFORCE, None, "RTX Blackwell paper"),
     ("GeForce RTX 5090", "12.0", 170, 2407, 1792, 96, BLACKWELL_GEFORCE, None, "RTX Blackwell paper"),
-    ("RTX PRO 6000 Blackwell Workstation Edition", "12.0", 188, 2617, 1792, 128, BLACKWELL_PRO, None, "RTX PRO Blackwell paper"),
+    ("RTX PRO 6000 Blackwell Workstation Edition", "12.0", 188, 2617, 1792, 128, BLACKWELL_PRO, None,
+     "RTX PRO Blackwell paper"),
 )
 
 
-def _device(row: tuple[str, str, int, float, float, float, Mapping[tuple[str, str], float], float | None, str]) -> Device:
+def _device(row: tuple[str, str, int, float, float, float, Mapping[tuple[str, str], float], float | None,
+                       str]) -> Device:
     name, cc, sms, mhz, gigabytes, l2, peaks, fp32, source = row
     a_second = sms * mhz * MEGA
     dense = {key: value if value > GIGA else value * a_second for key, value in peaks.items()}

@@ -32,20 +32,26 @@ class Role:
 _KERNELS: tuple[tuple[str, str, str, str], ...] = (
     (r"flashinfer.*(?:BatchPrefill|SinglePrefill|BatchDecode|SingleDecode|PersistentKernel|BatchMLA|MergeState)|"
      r"(?:BatchPrefill|SinglePrefill|BatchDecode|SingleDecode)With\w*Cache", ATTENTION, "forward", "FlashInfer"),
-    (r"fmha_cutlassB|fmha.*AttentionBackwardKernel|attention_kernel_backward_batched", ATTENTION, "backward", "xFormers"),
-    (r"fmha_cutlassF|fmha.*AttentionKernel\b|attention_kernel_batched|xformers.*fmha", ATTENTION, "forward", "xFormers"),
+    (r"fmha_cutlassB|fmha.*AttentionBackwardKernel|attention_kernel_backward_batched", ATTENTION, "backward",
+     "xFormers"),
+    (r"fmha_cutlassF|fmha.*AttentionKernel\b|attention_kernel_batched|xformers.*fmha", ATTENTION, "forward",
+     "xFormers"),
     (r"cudnn.*(?:sdpa|flash|mha|fmha).*(?:bprop|bwd|backward)", ATTENTION, "backward", "cuDNN"),
     (r"cudnn.*(?:sdpa|flash|mha|fmha)", ATTENTION, "forward", "cuDNN"),
     (r"masked_multihead_attention|mmha|xqa|kernel_mha|tensorrt_llm.*(?:fmha|attention)|fmha_v2|fmhaSm\d+|fused_multihead_attention",
      ATTENTION, "forward", "TensorRT-LLM"),
     (r"paged_attention_v[12]|paged_attention_ll4mi|vllm.*attention|kernel_unified_attention|reshape_and_cache_flash_attn",
      ATTENTION, "forward", "vLLM"),
-    (r"_fwd_grouped_kernel_stage[12]|_fwd_kernel_stage[12]|extend_attention|_fwd_kernel_flash_decode", ATTENTION, "forward", "SGLang"),
+    (r"_fwd_grouped_kernel_stage[12]|_fwd_kernel_stage[12]|extend_attention|_fwd_kernel_flash_decode", ATTENTION,
+     "forward", "SGLang"),
     (r"flash_attention_?(?:backward|bwd)|FlashAttentionBackward", ATTENTION, "backward", "FlashAttention"),
     (r"FlashAttnBwd|FlashAttentionBackward|flash_bwd|flash.*bwd", ATTENTION, "backward", "FlashAttention"),
-    (r"FlashAttnFwd|flash_fwd|FlashAttentionForward|flash_attn.*(?:fwd|forward)|flash::.*combine", ATTENTION, "forward", "FlashAttention"),
-    (r"_attn_bwd(?:_|\b)|_bwd_kernel_one_col_block|_bwd_kernel\b|_attn_bwd_(?:dkdv|dq|preprocess)", ATTENTION, "backward", "Triton"),
-    (r"_attn_fwd(?:_|\b)|triton_.*flex_attention(?!_backward)|triton_tem_fused.*(?:sdpa|flex)", ATTENTION, "forward", "Triton"),
+    (r"FlashAttnFwd|flash_fwd|FlashAttentionForward|flash_attn.*(?:fwd|forward)|flash::.*combine", ATTENTION, "forward",
+     "FlashAttention"),
+    (r"_attn_bwd(?:_|\b)|_bwd_kernel_one_col_block|_bwd_kernel\b|_attn_bwd_(?:dkdv|dq|preprocess)", ATTENTION,
+     "backward", "Triton"),
+    (r"_attn_fwd(?:_|\b)|triton_.*flex_attention(?!_backward)|triton_tem_fused.*(?:sdpa|flex)", ATTENTION, "forward",
+     "Triton"),
     (r"flex_attention_backward", ATTENTION, "backward", "Triton"),
     (r"(?:scaled_dot_product|sdpa|attention|attn).*(?:bwd|backward|bprop)", ATTENTION, "backward", ""),
     (r"fmha|flash_?attn|flash_?attention|fused_?attention|(?:scaled_dot_product|sdpa)_(?:flash|efficient|attention)|attention_fwd|"
@@ -53,7 +59,8 @@ _KERNELS: tuple[tuple[str, str, str, str], ...] = (
     (r"softmax.*(?:backward|bwd)", SOFTMAX, "backward", ""),
     (r"softmax", SOFTMAX, "forward", ""),
 )
-_COMPILED = tuple((re.compile(pattern, re.IGNORECASE), *rest) for pattern, *rest in _KERNELS)
+_COMPILED = tuple((re.compile(pattern, re.IGNORECASE), stage, direction, library)
+                  for pattern, stage, direction, library in _KERNELS)
 _MATMUL = re.compile(r"gemm|nvjet|_matmul|cutlass.*tensorop|xmma|\bmma_kernel|s16816|wgmma", re.IGNORECASE)
 _RANGES = (
     (re.compile(r"\b(?:scores?|qk|q_?k_?t|q@k|query_key)\b", re.IGNORECASE), SCORES),
@@ -80,7 +87,8 @@ def propose(kernel: str | None, range_name: str | None = None) -> Role | None:
     backward = "backward" if re.search(r"\b(?:bwd|backward)\b", said, re.IGNORECASE) else "forward"
     for pattern, stage in _RANGES:
         match = pattern.search(said)
-        if match and (stage not in (SCORES, VALUES) or _MATMUL.search(name) or _IN_NAME[stage == VALUES][0].search(short_name(kernel))):
+        if match and (stage not in (SCORES, VALUES) or _MATMUL.search(name)
+                      or _IN_NAME[stage == VALUES][0].search(short_name(kernel))):
             return Role(stage, backward, "", f"range has {match[0]!r}")
     for pattern, stage in _IN_NAME:
         match = pattern.search(short_name(kernel))

@@ -1,17 +1,19 @@
 """Raw Nsight Compute metrics: which to ask for, what each launches column is made of, and where a value came from.
 
-The only home of raw metric names (``rules``). ``collect_list`` says what to ask ncu for, ``resolve`` turns the raw
-metrics of
+The only home of raw metric names (``rules``, ``tensor``). ``collect_list`` says what to ask ncu for, ``resolve``
+turns the raw metrics of
 a launch into columns, ``provenance`` says of one value whether it was measured, derived, not collected or not
 available.
 """
 
 from profiler.metrics.ask import PURPOSES, advice, collect_list, missing_flag, names_for
 from profiler.metrics.provenance import Provenance, provenance
-from profiler.metrics.resolve import Resolved, resolve
-from profiler.metrics.rules import SHOWN_NAMES, TEXT_NAMES, raw_names
+from profiler.metrics.reader import Resolved
+from profiler.metrics.resolve import raw_names, resolve
+from profiler.metrics.rules import SHOWN_NAMES, TEXT_NAMES
 
 __all__ = [
-    "PURPOSES", "SHOWN_NAMES", "TEXT_NAMES", "Provenance", "Resolved", "advice", "collect_list", "missing_flag", "names_for", "provenance",
+    "PURPOSES", "SHOWN_NAMES", "TEXT_NAMES", "Provenance", "Resolved", "advice", "collect_list", "missing_flag",
+    "names_for", "provenance",
     "raw_names", "resolve",
 ]

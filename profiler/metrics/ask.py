@@ -6,14 +6,17 @@ import functools
 from collections.abc import Iterable
 from typing import Any
 
-from profiler.metrics import rules
-from profiler.metrics.resolve import applies, cc_number
+from profiler.metrics import rules, tensor
+from profiler.metrics.reader import applies, cc_number
 
 TENSOR_COLUMNS = ("tensor_flops", "tensor_ops", "tensor_dtype", "tensor_peak_flops_per_s")
-ROOFLINE = ("duration_ns", "dram_read_bytes", "dram_write_bytes", "dram_bytes_per_second", "dram_peak_bytes_per_s", "l2_to_xbar_bytes",
-            "l2_peak_bytes_per_s", "tensor_flops", "tensor_peak_flops_per_s", "fp32_flops", "fp16_flops", "fp64_flops", "special_ops",
+ROOFLINE = ("duration_ns", "dram_read_bytes", "dram_write_bytes", "dram_bytes_per_second", "dram_peak_bytes_per_s",
+            "l2_to_xbar_bytes",
+            "l2_peak_bytes_per_s", "tensor_flops", "tensor_peak_flops_per_s", "fp32_flops", "fp16_flops", "fp64_flops",
+            "special_ops",
             "tensor_pipe_pct", "sm_clock_hz")
-OCCUPANCY = ("duration_ns", "achieved_occupancy_pct", "theoretical_occupancy_pct", "occupancy_limiter", "registers_per_thread",
+OCCUPANCY = ("duration_ns", "achieved_occupancy_pct", "theoretical_occupancy_pct", "occupancy_limiter",
+             "registers_per_thread",
              "shared_bytes_per_block", "waves_per_sm", "spill_requests", "sm_clock_hz")
 EVIDENCE = (*dict.fromkeys((*rules.COLUMNS, *rules.CORE_FLOPS, *TENSOR_COLUMNS, "occupancy_limiter")),)
 PURPOSES = {"evidence": EVIDENCE, "roofline": ROOFLINE, "occupancy": OCCUPANCY}
@@ -41,22 +44,26 @@ def names_for(column: str, cc: str | None) -> tuple[str, ...]:
 
 
 def _tensor_names(column: str, cc: float | None) -> tuple[str, ...]:
-    """Counters of the operand types; for the roof their dense peaks. On an unknown device nothing: a wrong name stops ncu."""
+    """Counters of the operand types; for the roof their dense peaks. On an unknown device nothing: a wrong name stops
+    ncu."""
     if cc is None:
         return ()
-    chosen = [rule for rule in rules.TENSOR if rule.ask and applies(rule, cc)]
+    chosen = [rule for rule in tensor.TENSOR if rule.ask and applies(rule, cc)]
     if column == "tensor_peak_flops_per_s":
         peaks = dict.fromkeys(name for rule in chosen for name, _ in rule.peaks)
-        return (*(f"{rules.TENSOR_PREFIX}{name}.sum.peak_sustained" for name in peaks), "sm__cycles_elapsed.avg.per_second")
+        return (*(f"{tensor.TENSOR_PREFIX}{name}.sum.peak_sustained" for name in peaks),
+                "sm__cycles_elapsed.avg.per_second")
     wanted = {"tensor_flops": (False,), "tensor_ops": (True,)}.get(column, (False, True))
-    return tuple(f"{rules.TENSOR_PREFIX}{part}.sum" for rule in chosen if rule.integer in wanted for part in rule.parts)
+    return tuple(f"{tensor.TENSOR_PREFIX}{part}.sum" for rule in chosen if rule.integer in wanted
+                 for part in rule.parts)
 
 
 def unavailable(column: str, cc: str | None) -> str:
     """Why a device of this compute capability cannot give ``column``; empty when it can."""
     number = cc_number(cc)
     if column in rules.DRAM_COLUMNS and cc in rules.NO_DRAM:
-        return f"{rules.NO_DRAM[cc]} (compute capability {cc}) has no device-memory counters: its memory is the system's."
+        chip = rules.NO_DRAM[cc]
+        return f"{chip} (compute capability {cc}) has no device-memory counters: its memory is the system's."
     if number is not None and number < rules.NO_TENSOR_UNTIL and column in (*TENSOR_COLUMNS, "tensor_pipe_pct"):
         return f"Compute capability {cc} has no tensor cores."
     return ""

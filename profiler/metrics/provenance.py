@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from profiler.metrics import rules
+from profiler.metrics import rules, tensor
 from profiler.metrics.ask import TENSOR_COLUMNS, missing_flag, unavailable
 
 
@@ -56,7 +56,8 @@ def _rows(raw: pd.DataFrame, launch: int) -> pd.DataFrame:
 def kind(column: str, names: tuple[str, ...]) -> str:
     """Measured when the names are a counter that is the value as it stands, else derived."""
     if column in ("tensor_flops", "tensor_ops"):
-        return "measured" if not names or all(n.startswith(rules.TENSOR_PREFIX) and n.endswith(".sum") for n in names) else "derived"
+        return "measured" if not names or all(n.startswith(tensor.TENSOR_PREFIX) and n.endswith(".sum")
+                                              for n in names) else "derived"
     if column in (*TENSOR_COLUMNS, *rules.CORE_FLOPS, "occupancy_limiter"):
         return "derived"
     choices = rules.COLUMNS.get(column, ())

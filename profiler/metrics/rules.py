@@ -33,20 +33,20 @@ class Rule:
         return "measured" if self.formula is None else "derived"
 
 
-def ask(name: str, unit: str, **limits: float) -> Rule:
-    return Rule((name,), unit, ask=True, **limits)
+def ask(name: str, unit: str, since: float = 0.0, until: float = 99.0) -> Rule:
+    return Rule((name,), unit, None, since, until, ask=True)
 
 
-def also(name: str, unit: str, **limits: float) -> Rule:
-    return Rule((name,), unit, **limits)
+def also(name: str, unit: str, since: float = 0.0, until: float = 99.0) -> Rule:
+    return Rule((name,), unit, None, since, until)
 
 
-def made(formula: Formula, *names: str, **limits: float) -> Rule:
-    return Rule(names, "", formula, **limits)
+def made(formula: Formula, *names: str, since: float = 0.0, until: float = 99.0) -> Rule:
+    return Rule(names, "", formula, since, until)
 
 
-def asked(formula: Formula, *names: str, **limits: float) -> Rule:
-    return Rule(names, "", formula, ask=True, **limits)
+def asked(formula: Formula, *names: str, since: float = 0.0, until: float = 99.0) -> Rule:
+    return Rule(names, "", formula, since, until, ask=True)
 
 
 SECTOR = 32  # bytes
@@ -156,92 +156,6 @@ BARRIERS_SINCE = 9.0
 SASS_OPS = "smsp__sass_thread_inst_executed_op_{}_pred_on"
 CORE_FLOPS: Mapping[str, tuple[str, int]] = {"fp32_flops": ("f", 1), "fp16_flops": ("h", 2), "fp64_flops": ("d", 1)}
 
-# Tensor operations: names after sm__ops_path_tensor_, by operand type, as NVIDIA's metric library has them for each chip.
-TENSOR_PREFIX = "sm__ops_path_tensor_"
-HALF = 0.5
-
-
-@dataclass(frozen=True, slots=True)
-class TensorRule:
-    """One way to count the operations on an operand type. The first rule of a type of which any part is there counts.
-
-    parts: disjoint counters, added. A name without _sparsity holds _sparsity_off and _sparsity_on together.
-    peaks: for each part, the counter whose peak_sustained is the dense peak, and the factor that makes it dense.
-    integer: operations, not FLOPs.
-    """
-
-    dtype: str
-    parts: tuple[str, ...]
-    since: float = 0.0
-    until: float = 99.0
-    peaks: tuple[tuple[str, float], ...] = ()
-    ask: bool = False
-    integer: bool = False
-
-
-def _both(*names: str) -> tuple[str, ...]:
-    """A counter's two parts by sparsity."""
-    return tuple(f"{name}{suffix}" for name in names for suffix in ("_sparsity_off", "_sparsity_on"))
-
-
-def _dense(*names: str) -> tuple[tuple[str, float], ...]:
-    return tuple((f"{name}_sparsity_off", 1.0) for name in names)
-
-
-def _wide_types() -> tuple[TensorRule, ...]:
-    """bf16 and tf32, which accumulate in fp32 only. On sm_90 the peak of the whole name is measured to be the sparse one."""
-    found: list[TensorRule] = []
-    for t in ("bf16", "tf32"):
-        d = f"{t}_dst_fp32"
-        found += [
-            TensorRule(t, (f"src_{d}",), 8.0, 9.0, _dense(f"src_{d}"), ask=True),
-            TensorRule(t, (f"src_{d}",), 9.0, 10.0, ((f"src_{d}", HALF),), ask=True),
-            TensorRule(t, (f"src_{d}",), 10.0, 12.0, _dense(f"op_utchmma_src_{d}"), ask=True),
-            TensorRule(t, (f"src_{d}",), 12.0, peaks=_dense(f"op_hmma_src_{d}"), ask=True),
-            TensorRule(t, _both(f"src_{d}"), 8.0, 9.0, (*_dense(f"src_{d}"),) * 2),
-            TensorRule(t, (f"op_hmma_src_{d}", f"op_hgmma_src_{d}"), 9.0, 10.0, _dense(f"op_hgmma_src_{d}") * 2),
-            TensorRule(t, _both(f"op_hmma_src_{d}", f"op_hgmma_src_{d}"), 9.0, 10.0, _dense(f"op_hgmma_src_{d}") * 4),
-        ]
-    return tuple(found)
-
-
-FP16 = ("src_fp16_dst_fp32", "src_fp16_dst_fp16")
-HMMA16 = ("op_hmma_src_fp16_dst_fp32", "op_hmma_src_fp16_dst_fp16")
-TENSOR: tuple[TensorRule, ...] = (
-    TensorRule("fp16", FP16, until=7.5, peaks=tuple((n, 1.0) for n in FP16), ask=True),
-    TensorRule("fp16, bf16 or tf32", ("src_fp16_bf16_tf32_dst_fp32",), 7.5, 8.0, (("src_fp16_bf16_tf32_dst_fp32", 1.0),), ask=True),
-    TensorRule("fp16", ("src_fp16_dst_fp16",), 7.5, 8.0, (("src_fp16_dst_fp16", 1.0),), ask=True),
-    TensorRule("fp16", FP16, 8.0, 9.0, _dense(*FP16), ask=True),
-    TensorRule("fp16", ("src_fp16",), 9.0, 10.0, (("src_fp16", HALF),), ask=True),
-    TensorRule("fp16", (*HMMA16, "op_hgmma_src_fp16"), 9.0, 10.0, _dense("op_hgmma_src_fp16") * 3),
-    TensorRule("fp16", _both(*HMMA16, "op_hgmma_src_fp16"), 9.0, 10.0, _dense("op_hgmma_src_fp16") * 6),
-    TensorRule("fp16", FP16, 10.0, 12.0, _dense(*(f"op_utchmma_{n}" for n in FP16)), ask=True),
-    TensorRule("fp16", FP16, 12.0, peaks=_dense(*(f"op_hmma_{n}" for n in FP16)), ask=True),
-    *_wide_types(),
-    TensorRule("fp8", ("src_fp8",), 8.9, 10.0, _dense("src_fp8"), ask=True),
-    TensorRule("fp4, fp6 or fp8", ("src_fp4_fp6_fp8_dst_fp32", "src_fp4_fp6_fp8_dst_fp16"), 10.0, 10.3,
-               _dense("op_utcqmma_src_fp4_fp6_fp8_dst_fp32", "op_utcqmma_src_fp4_fp6_fp8_dst_fp16"), ask=True),
-    TensorRule("fp8", ("src_fp8_dst_fp32", "src_fp8_dst_fp16"), 10.3, 11.0,
-               _dense("op_utcqmma_src_fp8_dst_fp32", "op_utcqmma_src_fp8_dst_fp16"), ask=True),
-    TensorRule("fp4, fp6 or fp8", ("src_fp4_fp6_fp8_dst_fp32", "src_fp4_fp6_fp8_dst_fp16"), 11.0, 12.0,
-               _dense("op_utcqmma_src_fp4_fp6_fp8_dst_fp32", "op_utcqmma_src_fp4_fp6_fp8_dst_fp16"), ask=True),
-    TensorRule("fp8", ("src_fp8_dst_fp32", "src_fp8_dst_fp16"), 12.0, peaks=_dense("src_fp8_dst_fp32", "src_fp8_dst_fp16"), ask=True),
-    TensorRule("fp4", ("src_fp4_dst_fp32",), 10.0),
-    TensorRule("fp4 or fp6", ("src_fp4_fp6_dst_fp32", "src_fp4_fp6_dst_fp16"), 10.3),
-    TensorRule("fp64", ("src_fp64",), 8.0),
-    TensorRule("int8", ("src_int8",), 7.2, ask=True, integer=True), TensorRule("int4", ("src_int4",), 7.5, 9.0, integer=True),
-    TensorRule("int1", ("src_int1",), 7.5, 10.0, integer=True),
-    TensorRule("int8", _both("src_int8"), 8.0, 9.0, integer=True), TensorRule("int4", _both("src_int4"), 8.0, 9.0, integer=True),
-)
-
-# When any of these is exactly 0 the tensor cores did nothing, whatever operations were counted.
-TENSOR_IDLE = (
-    "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed",
-    "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",
-    "sm__pipe_tensor_cycles_active.sum", "smsp__inst_executed_pipe_tensor.sum", "sm__inst_executed_pipe_tensor.sum",
-)
-OPCODES = "sass__inst_executed_per_opcode_with_modifier_all"  # instances: warp-level executions by opcode with modifiers
-
 # Identity, for reports that give it as metrics.
 DEVICE_NAME = ("device__attribute_display_name",)
 CC_MAJOR, CC_MINOR = "device__attribute_compute_capability_major", "device__attribute_compute_capability_minor"
@@ -250,7 +164,8 @@ BLOCK = tuple(f"launch__block_dim_{axis}" for axis in "xyz")
 PROFILE = {  # key of profile["gpu"]: metric, factor to base units
     "name": (DEVICE_NAME[0], 1), "sm_count": ("device__attribute_multiprocessor_count", 1),
     "l2_size_bytes": ("device__attribute_l2_cache_size", 1), "memory_bytes": ("device__attribute_total_memory", 1),
-    "max_sm_clock_hz": ("device__attribute_clock_rate", 1000), "memory_clock_hz": ("device__attribute_memory_clock_rate", 1000),
+    "max_sm_clock_hz": ("device__attribute_clock_rate", 1000),
+    "memory_clock_hz": ("device__attribute_memory_clock_rate", 1000),
     "memory_bus_bits": ("device__attribute_global_memory_bus_width", 1),
 }
 PASSES = "profiler__replayer_passes"
@@ -262,28 +177,15 @@ NO_TENSOR_UNTIL = 7.0
 
 TEXT_NAMES = frozenset(DEVICE_NAME)
 
-
-def raw_names() -> frozenset[str]:
-    """Every raw name that may be used for a column, the identity or the profile."""
-    names = {name for choices in COLUMNS.values() for rule in choices for name in rule.names}
-    names |= {name for candidates in LIMITERS.values() for name in candidates}
-    counters = [SASS_OPS.format(letter + op) for letter, _ in CORE_FLOPS.values() for op in ("add", "mul", "fma")]
-    counters += [TENSOR_PREFIX + part for rule in TENSOR for part in rule.parts]
-    names |= {f"{counter}{suffix}" for counter in counters
-              for suffix in (".sum", ".sum.per_cycle_elapsed", ".sum.per_second", ".sum.peak_sustained")}
-    names |= {f"{TENSOR_PREFIX}{peak}.sum.peak_sustained" for rule in TENSOR for peak, _ in rule.peaks}
-    names |= {f"{unit}__cycles_elapsed.{how}" for unit in ("sm", "smsp") for how in ("avg", "max", "avg.per_second")}
-    names |= {*TENSOR_IDLE, *DEVICE_NAME, CC_MAJOR, CC_MINOR, *GRID, *BLOCK, PASSES, *(name for name, _ in PROFILE.values())}
-    return frozenset(names)
-
-
 # Raw metrics that pages show beside the columns: kept even when a large report is read in part.
 SHOWN_NAMES = frozenset((
     "launch__thread_count", "launch__grid_size", "launch__block_size", "launch__occupancy_limit_barriers",
     "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum", "l1tex__m_xbar2l1tex_read_bytes_mem_global_op_tma_ld.sum",
-    "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed", "sm__throughput.avg.pct_of_peak_sustained_elapsed",
+    "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed",
+    "sm__throughput.avg.pct_of_peak_sustained_elapsed",
     "sm__inst_executed_pipe_tensor_op_gmma.sum", "lts__t_sector_hit_rate.pct", "l1tex__t_sector_hit_rate.pct",
     *(f"smsp__average_warps_issue_stalled_{reason}_per_issue_active.ratio" for reason in (
         "barrier", "branch_resolving", "dispatch_stall", "drain", "gmma", "imc_miss", "lg_throttle", "long_scoreboard",
-        "math_pipe_throttle", "membar", "mio_throttle", "misc", "no_instruction", "not_selected", "selected", "short_scoreboard",
+        "math_pipe_throttle", "membar", "mio_throttle", "misc", "no_instruction", "not_selected", "selected",
+        "short_scoreboard",
         "sleeping", "tex_throttle", "wait"))))

@@ -21,7 +21,8 @@ def load(path: Path | str, name: str | None = None, *, limits: Limits | None = N
     """The bundle in ``path``: a bundle's folder, the same zipped, a report, or a CSV or text export of one.
 
     name: how to call it (default: the file's name). progress(done, total): launches read so far, for large reports.
-    Raises UnsupportedFile, DamagedFile, NoLaunches, NewerSchema or CountersNotPermitted; nothing is written outside temp.
+    Raises UnsupportedFile, DamagedFile, NoLaunches, NewerSchema or CountersNotPermitted; nothing is written outside
+    temp.
     """
     found = _load(Path(path), name, limits, progress)
     if len(found) > 1:
@@ -60,7 +61,8 @@ def _load(path: Path, name: str | None, limits: Limits | None, progress: Progres
     if not path.is_file():
         raise BadInput(f"{name}: no such file.", remedy="Give the path of a report, an export or a bundle.")
     with open(path, "rb") as stream:
-        sniff.form(stream.read(4096), path.stat().st_size, name)  # refuse what is plainly something else without a process
+        sniff.form(stream.read(4096), path.stat().st_size,
+                   name)  # refuse what is plainly something else without a process
     folder = Path(tempfile.mkdtemp(prefix="flashscope-"))
     try:
         found = [bundles.read(one) for one in child.run(path.resolve(), name, folder, limits or Limits(), progress)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import stat
 import zipfile
 import zlib
@@ -41,7 +40,8 @@ def unpack(path: Path, folder: Path, name: str) -> list[Path]:
                 raise _refused(f"{name} is a zip without a bundle or a report in it; it holds {held}.")
             _extract(archive, wanted, name)
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, OSError, ValueError) as error:
-        raise DamagedFile(f"{name}: the zip cannot be unpacked ({str(error)[:120]}).", remedy="Copy the file again.") from error
+        raise DamagedFile(f"{name}: the zip cannot be unpacked ({str(error)[:120]}).",
+                          remedy="Copy the file again.") from error
     return [folder] if profile is not None else sorted(wanted.values())
 
 
@@ -65,7 +65,8 @@ def _check(members: list[zipfile.ZipInfo], name: str) -> None:
 
 
 def _refused(what: str) -> UnsupportedFile:
-    return UnsupportedFile(what, remedy="Make a new zip, without a password, of the bundle's folder or the reports alone.")
+    return UnsupportedFile(what,
+                           remedy="Make a new zip, without a password, of the bundle's folder or the reports alone.")
 
 
 def _extract(archive: zipfile.ZipFile, wanted: dict[zipfile.ZipInfo, Path], name: str) -> None:
@@ -74,20 +75,8 @@ def _extract(archive: zipfile.ZipFile, wanted: dict[zipfile.ZipInfo, Path], name
     for member, target in wanted.items():
         target.parent.mkdir(parents=True, exist_ok=True)
         with archive.open(member) as source, open(target, "xb") as out:
-            limit = min(left, member.file_size)
-            shutil.copyfileobj(_Limited(source, limit, name), out, 1 << 20)
-        left -= target.stat().st_size
-
-
-class _Limited:
-    """A reader that refuses to give more than it promised."""
-
-    def __init__(self, source, limit: int, name: str):
-        self.source, self.left, self.name = source, limit, name
-
-    def read(self, size: int) -> bytes:
-        data = self.source.read(size)
-        self.left -= len(data)
-        if self.left < 0:
-            raise _refused(f"{self.name} unpacks to more than it says.")
-        return data
+            while chunk := source.read(1 << 20):
+                left -= len(chunk)
+                if left < 0 or out.tell() + len(chunk) > member.file_size:
+                    raise _refused(f"{name} unpacks to more than it says.")
+                out.write(chunk)

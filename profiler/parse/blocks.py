@@ -1,8 +1,10 @@
-"""The frame of a binary report: whether it is whole, and what it says of the session that NVIDIA's reader does not hand out.
+"""The frame of a binary report: whether it is whole, and what it says of the session that NVIDIA's reader does not
+hand out.
 
-A report is ``NVR\\0``, the length of a header and the header, then blocks: the length of a block header, that header (protobuf:
-2 = number of results in the block, 3 = session details, 5 = bytes of payload), the payload. There are no checksums, so a
-changed byte inside a payload cannot be told from a measurement.
+A report is ``NVR\\0``, the length of a header and the header, then blocks: the length of a block header, that header
+(protobuf:
+2 = number of results in the block, 3 = session details, 5 = bytes of payload), the payload. There are no checksums,
+so a changed byte inside a payload cannot be told from a measurement.
 """
 
 from __future__ import annotations
@@ -22,8 +24,10 @@ LONGEST_HEADER = 64 << 20  # bytes: block headers hold string tables of some 100
 REMEDY = "Copy the file again from where it was written; a report must be whole."
 # Options of ncu that say how was measured; all others, paths above all, stay out of what is kept.
 KEPT = frozenset((
-    "--set", "--section", "--metrics", "--cache-control", "--clock-control", "--replay-mode", "--nvtx", "--nvtx-include", "--nvtx-exclude",
-    "--kernel-name", "-k", "--kernel-id", "--launch-skip", "-s", "--launch-count", "-c", "--target-processes", "--apply-rules",
+    "--set", "--section", "--metrics", "--cache-control", "--clock-control", "--replay-mode", "--nvtx",
+    "--nvtx-include", "--nvtx-exclude",
+    "--kernel-name", "-k", "--kernel-id", "--launch-skip", "-s", "--launch-count", "-c", "--target-processes",
+    "--apply-rules",
     "--pm-sampling-interval", "--warmup", "--range-filter", "--graph-profiling"))
 FLAGS = frozenset(("--nvtx", "-f", "--force-overwrite", "--csv", "--verbose"))
 
@@ -37,7 +41,8 @@ class Frame:
 
 
 def read(path: Path, name: str) -> Frame:
-    """Walk the blocks of a report without reading its payloads. Raises DamagedFile where they do not add up to the file."""
+    """Walk the blocks of a report without reading its payloads. Raises DamagedFile where they do not add up to the
+    file."""
     frame, size = Frame(), path.stat().st_size
     with open(path, "rb") as stream:
         stream.read(len(MAGIC))
@@ -58,7 +63,8 @@ def read(path: Path, name: str) -> Frame:
                 elif number == 5 and isinstance(value, int):
                     payload = value
             if stream.tell() + payload > size:
-                raise DamagedFile(f"{name} is cut short: it ends {stream.tell() + payload - size:,} bytes before its last block does.",
+                missing = stream.tell() + payload - size
+                raise DamagedFile(f"{name} is cut short: it ends {missing:,} bytes before its last block does.",
                                   remedy=REMEDY)
             stream.seek(payload, 1)
     return frame
@@ -70,7 +76,8 @@ def _chunk(stream: IO[bytes], size: int, name: str, what: str) -> bytes:
     raw = stream.read(4)
     length = struct.unpack("<I", raw)[0] if len(raw) == 4 else -1
     if not 0 <= length <= min(LONGEST_HEADER, size - stream.tell()):
-        raise DamagedFile(f"{name} is cut short or damaged: its {what} at byte {start:,} does not fit in the file.", remedy=REMEDY)
+        raise DamagedFile(f"{name} is cut short or damaged: its {what} at byte {start:,} does not fit in the file.",
+                          remedy=REMEDY)
     return stream.read(length)
 
 

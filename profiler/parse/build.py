@@ -6,13 +6,13 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from typing import Any
+from typing import Any, TypeGuard
 
 import pandas as pd
 
 from profiler import metrics, table
 from profiler.bundle import Bundle
-from profiler.metrics import rules
+from profiler.metrics import rules, tensor
 from profiler.parse.numbers import Format
 from profiler.parse.raw import RawFile, RawLaunch, innermost
 
@@ -32,7 +32,8 @@ def bundle(raw: RawFile, name: str, file: dict[str, Any]) -> Bundle:
     launches = table.make("launches", rows)
     notes = [*raw.notes, *_notes(resolved)]
     profile = {
-        "schema_version": 1, "kind": "report", "counters": bool(rows), "gpu": _gpu(raw, numbers, launches), **raw.session,
+        "schema_version": 1, "kind": "report", "counters": bool(rows), "gpu": _gpu(raw, numbers, launches),
+        **raw.session,
         "file": {**file, "form": raw.form}, "notes": notes,
     }
     return Bundle(name, profile, launches, _metrics(raw, resolved), notes=tuple(notes))
@@ -43,7 +44,7 @@ def _values(launch: RawLaunch, numbers: Format) -> dict[str, Any]:
     ``name\\0``."""
     values: dict[str, Any] = {}
     for name, unit, value in launch.metrics:
-        if name not in WANTED and not name.startswith(rules.OPCODES + "["):
+        if name not in WANTED and not name.startswith(tensor.OPCODES + "["):
             continue
         if isinstance(value, str):
             number = numbers.number(value)
@@ -60,7 +61,7 @@ def _cc(values: dict[str, Any]) -> str | None:
     return f"{int(major)}.{int(minor)}" if _finite(major) and _finite(minor) else None
 
 
-def _finite(value: Any) -> bool:
+def _finite(value: Any) -> TypeGuard[int | float]:
     return isinstance(value, (int, float)) and math.isfinite(value)
 
 
@@ -69,12 +70,16 @@ def _dims(values: dict[str, Any], names: tuple[str, ...]) -> str | None:
     return ",".join(str(int(v)) for v in found) if all(map(_finite, found)) else None
 
 
-def _row(launch: RawLaunch, index: int, source: str, cc: str | None, values: dict[str, Any], found: metrics.Resolved) -> dict[str, Any]:
+def _row(launch: RawLaunch, index: int, source: str, cc: str | None, values: dict[str, Any],
+         found: metrics.Resolved) -> dict[str, Any]:
     inner, domain, path = innermost(launch.ranges)
-    device = launch.device or next((values[n][0] for n in rules.DEVICE_NAME if isinstance(values.get(n, (None,))[0], str)), None)
+    device = launch.device or next((values[n][0]
+                                    for n in rules.DEVICE_NAME if isinstance(values.get(n, (None,))[0], str)), None)
     return {
-        "source": source, "launch": index, "range": inner, "domain": domain, "range_path": path, "kernel": launch.kernel,
-        "device": device, "cc": cc, "grid": launch.grid or _dims(values, rules.GRID), "block": launch.block or _dims(values, rules.BLOCK),
+        "source": source, "launch": index, "range": inner, "domain": domain, "range_path": path,
+        "kernel": launch.kernel,
+        "device": device, "cc": cc, "grid": launch.grid or _dims(values, rules.GRID), "block": launch.block
+        or _dims(values, rules.BLOCK),
         **found.values,
     }
 
@@ -104,7 +109,8 @@ def _notes(resolved: list[metrics.Resolved]) -> list[str]:
     notes = []
     no_number = Counter(column for found in resolved for column in found.no_number)
     for column, count in no_number.items():
-        notes.append(f"{column}: {count} of {len(resolved)} launches have a counter without a number (n/a or NaN); left empty.")
+        notes.append(f"{column}: {count} of {len(resolved)} launches have a counter without a number (n/a or NaN); "
+                     "left empty.")
     strange = {(name, unit) for found in resolved for name, unit in found.unknown_units.items()}
     for name, unit in sorted(strange):
         notes.append(f"{name}: unit {unit!r} is not known, so the value is kept as it came and not used.")
@@ -126,7 +132,8 @@ def _metrics(raw: RawFile, resolved: list[metrics.Resolved]) -> pd.DataFrame:
             value.append(as_text(its_value))
             used.append(uses.get(metric) if found.chosen.get(metric, its_unit) == its_unit else None)
     return pd.DataFrame({
-        "launch": pd.array(launch, dtype="Int64"), "metric": pd.array(name, dtype="string"), "unit": pd.array(unit, dtype="string"),
+        "launch": pd.array(launch, dtype="Int64"), "metric": pd.array(name, dtype="string"),
+        "unit": pd.array(unit, dtype="string"),
         "value": pd.array(value, dtype="string"), "used_for": pd.array(used, dtype="string")})
 
 

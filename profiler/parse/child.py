@@ -33,7 +33,7 @@ class Limits:
         return self.total_seconds if self.total_seconds is not None else self.seconds + 3.0 * size / 1e6
 
 
-def run(source: Path, name: str, folder: Path, limits: Limits, progress: Progress | None = None) -> Path:
+def run(source: Path, name: str, folder: Path, limits: Limits, progress: Progress | None = None) -> list[Path]:
     """Read ``source`` in a process of its own: the folder of the bundle it wrote under ``folder``. Raises the error
     it met."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))}
@@ -64,8 +64,7 @@ def _watch(process: subprocess.Popen, size: int, name: str, limits: Limits, prog
     lines: queue.Queue[bytes | None] = queue.Queue()
 
     def pump() -> None:
-        assert process.stdout is not None
-        for line in iter(lambda: process.stdout.readline(4096), b""):
+        while process.stdout and (line := process.stdout.readline(4096)):
             lines.put(line)
         process.wait()
         lines.put(None)
@@ -90,7 +89,7 @@ def _watch(process: subprocess.Popen, size: int, name: str, limits: Limits, prog
         if now - last > limits.seconds or now - start > total:
             raise errors.DamagedFile(
                 f"{name} was given up after {now - start:.0f} s: reading it made no end.",
-                remedy="The file may be damaged. A very large report reads better in parts: collect fewer launches or metrics.")
+                remedy="The file may be damaged. Of a very large report collect fewer launches or metrics.")
 
 
 def _error(found: dict[str, str]) -> errors.FlashScopeError:

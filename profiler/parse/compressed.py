@@ -1,4 +1,5 @@
-"""A single compressed file, unpacked within limits: ``.ncu-repz`` is a report compressed with zstd, and people gzip reports."""
+"""A single compressed file, unpacked within limits: ``.ncu-repz`` is a report compressed with zstd, and people gzip
+reports."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ def is_compressed(head: bytes) -> bool:
 
 
 def unpack(source: Path, target: Path, name: str) -> Path:
-    """Write what is inside ``source`` to ``target``. Raises DamagedFile when it ends early, UnsupportedFile when it has no end."""
+    """Write what is inside ``source`` to ``target``. Raises DamagedFile when it ends early, UnsupportedFile when it
+    has no end."""
     with open(source, "rb") as stream:
         head = stream.read(4)
     left = MOST_BYTES

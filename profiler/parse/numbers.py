@@ -16,8 +16,12 @@ from profiler.metrics import units
 NOT_A_NUMBER = frozenset(("", "n/a", "na", "nan", "-nan", "inf", "-inf", "(!)", "-", "null", "none", "#n/a", "(null)"))
 _GROUP = re.compile(r"(?<=\d)['’ \u00a0\u202f\u2009](?=\d{3}(?:\D|$))")  # 83'886'080 and 83 886 080
 _PLAIN = re.compile(r"[+-]?\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|[+-]?\.\d+(?:[eE][+-]?\d+)?", re.ASCII)
-_POINT_SURE = re.compile(r"[+-]?(?:\d{1,3}(?:,\d{3})+\.\d+|\d{1,3}(?:,\d{3}){2,}|0?\.\d+|0\d*\.\d+|\d{4,}\.\d+|\d+\.(?:\d{1,2}|\d{4,}))", re.ASCII)
-_COMMA_SURE = re.compile(r"[+-]?(?:\d{1,3}(?:\.\d{3})+,\d+|\d{1,3}(?:\.\d{3}){2,}|0?,\d+|0\d*,\d+|\d{4,},\d+|\d+,(?:\d{1,2}|\d{4,}))", re.ASCII)
+_POINT_SURE = re.compile(
+    r"[+-]?(?:\d{1,3}(?:,\d{3})+\.\d+|\d{1,3}(?:,\d{3}){2,}|0?\.\d+|0\d*\.\d+|\d{4,}\.\d+|\d+\.(?:\d{1,2}|\d{4,}))",
+    re.ASCII)
+_COMMA_SURE = re.compile(
+    r"[+-]?(?:\d{1,3}(?:\.\d{3})+,\d+|\d{1,3}(?:\.\d{3}){2,}|0?,\d+|0\d*,\d+|\d{4,},\d+|\d+,(?:\d{1,2}|\d{4,}))",
+    re.ASCII)
 _UNSURE = re.compile(r"[+-]?[1-9]\d{0,2}([.,])\d{3}", re.ASCII)
 
 
@@ -67,10 +71,10 @@ class Format:
                 notes.append(f"{point} of its numbers look as if they had a decimal point.")
             return cls(",", tuple(notes))
         if comma:
-            return cls(".", (f"{comma} numbers look as if they had a decimal comma; the file was read with a decimal point.",))
+            return cls(".", (f"{comma} numbers look as if they had a decimal comma; the file was read with a point.",))
         if unsure and not point:
-            return cls(".", ("Nothing in the file says whether 1,234 groups or divides; it was read as one thousand two hundred "
-                             "thirty-four, as Nsight Compute prints it.",))
+            return cls(".", ("Nothing in the file says whether the comma of 1,234 groups or divides; it was read as one "
+                             "thousand two hundred thirty-four, as Nsight Compute prints it.",))
         return cls()
 
     def number(self, text: str) -> int | float | None:
@@ -102,7 +106,8 @@ class Format:
 def looks_numeric(text: str) -> bool:
     """Whether a cell is a number in any format."""
     value = _GROUP.sub("", text.strip())
-    return bool(value) and value[0] in "+-.,0123456789" and bool(re.fullmatch(r"[+-]?[\d.,]*\d[\d.,]*(?:[eE][+-]?\d+)?", value))
+    return bool(value) and value[0] in "+-.,0123456789" and bool(re.fullmatch(
+        r"[+-]?[\d.,]*\d[\d.,]*(?:[eE][+-]?\d+)?", value))
 
 
 def looks_numeric_or_none(text: str) -> bool:

@@ -6,11 +6,12 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from profiler.parse.raw import RawFile, RawLaunch, triple
+from profiler.parse.raw import SUMMED, RawFile, RawLaunch, triple
 
 _HEAD = re.compile(
-    r" {0,6}(?P<kernel>\S.*?)(?: (?P<grid>\(\d+, \d+, \d+\))x(?P<block>\(\d+, \d+, \d+\)))?(?:, \d{4}-\w{3}-\d{2} [\d:]{8})?"
-    r"(?:, Context \d+)?(?:, Stream \d+)?(?:, Device \d+)?(?:, CC (?P<cc>\d+\.\d+))?(?:, Invocations (?P<invocations>\d+))?\s*")
+    r" {0,6}(?P<kernel>\S.*?)(?: (?P<grid>\(\d+, \d+, \d+\))x(?P<block>\(\d+, \d+, \d+\)))?"
+    r"(?:, \d{4}-\w{3}-\d{2} [\d:]{8})?(?:, Context \d+)?(?:, Stream \d+)?(?:, Device \d+)?"
+    r"(?:, CC (?P<cc>\d+\.\d+))?(?:, Invocations (?P<invocations>\d+))?\s*")
 _RULE = re.compile(r"\s*-{3,}(?: +-{3,}){2,}\s*")
 _NVTX = re.compile(r"\s*<\d+,(.*)>\s*")
 LONGEST = 20_000
@@ -70,7 +71,8 @@ def _head(line: str) -> Block | None:
     match = _HEAD.fullmatch(line)
     if not match or match["kernel"].startswith("["):
         return None
-    return Block(match["kernel"], triple(match["grid"] or ""), triple(match["block"] or ""), match["cc"], match["invocations"])
+    return Block(match["kernel"], triple(match["grid"] or ""), triple(match["block"] or ""), match["cc"],
+                 match["invocations"])
 
 
 def _row(line: str, spans: list[tuple[int, int]], block: Block) -> None:
@@ -109,4 +111,4 @@ def collect(blocks: list[Block], out: RawFile) -> None:
                 launch.metrics += [(f"{name} [minimum]", unit, values[0]), (f"{name} [maximum]", unit, values[1])]
         out.launches.append(launch)
     if summed:
-        out.notes.append(f"{summed} rows are summaries: each holds averages over all invocations of a kernel, not one launch.")
+        out.notes.append(SUMMED.format(summed))

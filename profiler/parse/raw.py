@@ -37,6 +37,8 @@ class RawFile:
 
 
 OWN_DOMAIN = "flashscope"
+SUMMED = "{} rows are summaries: each holds averages over all invocations of a kernel, not one launch."
+SUMMED = "{} rows are summaries: each holds averages over all invocations of a kernel, not one launch."
 
 
 def innermost(ranges: list[tuple[str, tuple[str, ...]]]) -> tuple[str | None, str | None, str | None]:

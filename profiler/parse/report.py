@@ -10,31 +10,34 @@ from typing import Any
 
 from profiler import metrics
 from profiler.errors import DamagedFile, NoLaunches
-from profiler.metrics import rules
+from profiler.metrics import rules, tensor
 from profiler.parse import blocks
 from profiler.parse.raw import RawFile, RawLaunch
 
-ALL_VALUES = 400_000  # up to here every metric is read (about 9 µs a value); above, those that the columns and pages use
+ALL_VALUES = 400_000  # up to here every metric is read (about 9 µs a value); above, those that something uses
 THREAD_OPCODES = "sass__thread_inst_executed_true_per_opcode"
-OWN_REMEDY = "Copy the file again; a report must be whole, and one written by a newer ncu may need a newer ncu-report package."
+OWN_REMEDY = "Copy the file again, whole; a report of a newer ncu may need a newer ncu-report package."
 
 
 def read(path: Path, name: str, progress: Callable[[int, int], None] = lambda done, total: None) -> RawFile:
-    """The launches of a report called ``name``. ``progress(done, total)`` is called now and then with numbers of launches."""
+    """The launches of a report called ``name``. ``progress(done, total)`` is called now and then with numbers of
+    launches."""
     import ncu_report
 
     frame = blocks.read(path, name)
     context = ncu_report.load_report(str(path))
     ranges = context.num_ranges() if context is not None else 0
     if not ranges:
-        raise DamagedFile("The file begins like an Nsight Compute report, but NVIDIA's reader finds nothing in it: it is cut short, "
-                          "damaged or has something appended.", remedy=OWN_REMEDY)
+        raise DamagedFile(f"{name} begins like an Nsight Compute report, but NVIDIA's reader finds nothing in it: "
+                          "it is damaged.", remedy=OWN_REMEDY)
     actions = [(r, i) for r in map(context.range_by_idx, range(ranges)) for i in range(r.num_actions())]
     if not actions:
-        raise NoLaunches("The report holds no profiled kernel launch.", remedy="Check the filters of the ncu command that wrote it.")
+        raise NoLaunches("The report holds no profiled kernel launch.",
+                         remedy="Check the filters of the ncu command that wrote it.")
     out = RawFile("Nsight Compute report", session=dict(frame.session))
     if frame.results > len(actions):
-        out.notes.append(f"The file promises {frame.results} launches, NVIDIA's reader gives {len(actions)}: it is damaged.")
+        out.notes.append(f"The file promises {frame.results} launches and NVIDIA's reader gives {len(actions)}: "
+                         "it is damaged.")
     wanted: frozenset[str] | None = None
     kinds = set()
     last = time.monotonic()
@@ -47,15 +50,16 @@ def read(path: Path, name: str, progress: Callable[[int, int], None] = lambda do
         kinds.add(action.workload_type())
         chosen = [n for n in names if wanted is None or n in wanted]
         left_out = max(left_out, len(names) - len(chosen))
-        out.launches.append(_launch(ncu_report, action, chosen, rules.OPCODES in names))
+        out.launches.append(_launch(ncu_report, action, chosen, tensor.OPCODES in names))
         if number % 64 == 0 and time.monotonic() - last > 0.2:
             last = time.monotonic()
             progress(number + 1, len(actions))
     if left_out:
         out.notes.append(f"A large report: {left_out} metrics a launch that no page uses were not read.")
     if kinds - {ncu_report.IAction.WorkloadType_KERNEL}:
-        out.notes.append("Some rows are not single kernels but whole ranges or graphs: their counters cover all kernels in them.")
-    passes = [v for launch in out.launches for n, _, v in launch.metrics if n == rules.PASSES and isinstance(v, (int, float))]
+        out.notes.append("Some rows are not single kernels but ranges or graphs: they count all kernels in them.")
+    passes = [v for launch in out.launches for n, _, v in launch.metrics if n == rules.PASSES
+              and isinstance(v, (int, float))]
     if passes:
         out.session["passes"] = int(max(passes))
     return out
@@ -77,7 +81,8 @@ def _instances(ncu_report: Any, action: Any) -> list[tuple[str, str, Any]]:
     """Executed tensor instructions by opcode, and the special-function ones: what operations are counted from when no
     counter was."""
     found: list[tuple[str, str, Any]] = []
-    for name, keep in ((rules.OPCODES, lambda op: "MMA" in op.split(".")[0]), (THREAD_OPCODES, lambda op: op == "MUFU")):
+    for name, keep in ((tensor.OPCODES, lambda op: "MMA" in op.split(".")[0]),
+                       (THREAD_OPCODES, lambda op: op == "MUFU")):
         metric = action.metric_by_name(name)
         if metric is None or not metric.has_correlation_ids():
             continue

@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING, Any
 from profiler.metrics import units
 from profiler.parse import nvtx
 from profiler.parse.numbers import Format, looks_numeric
-from profiler.parse.raw import RawFile, RawLaunch, triple
+from profiler.parse.raw import SUMMED, RawFile, RawLaunch, triple
 
 if TYPE_CHECKING:
     from profiler.parse.text import Table
 
 IDENTITY = frozenset((
-    "ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Context", "Stream", "Block Size", "Grid Size", "Device", "CC",
-    "Invocations", "Section Name", "Rule Name", "Rule Type", "Rule Description", "Estimated Speedup Type", "Estimated Speedup"))
+    "ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Context", "Stream", "Block Size", "Grid Size",
+    "Device", "CC",
+    "Invocations", "Section Name", "Rule Name", "Rule Type", "Rule Description", "Estimated Speedup Type",
+    "Estimated Speedup"))
 SUMMARY = {"Minimum": " [minimum]", "Maximum": " [maximum]"}
 SAMPLE = 200_000  # cells that are asked for the number format
 
@@ -62,7 +64,7 @@ def collect(tables: list[Table], numbers: Format, out: RawFile) -> None:
             names.setdefault(key[:2], set()).add(launch.kernel)
     twice = sum(len(kernels) > 1 for kernels in names.values())
     if twice:
-        out.notes.append(f"{twice} launch numbers belong to two kernels: the file is damaged, or two runs were joined in it.")
+        out.notes.append(f"{twice} launch numbers belong to two kernels: the file is damaged, or holds two runs.")
 
 
 class _Row:
@@ -81,7 +83,8 @@ def _launch(cell: _Row) -> RawLaunch:
     if not ranges:
         ranges = [r for header in cell.place if nvtx.is_start_end(header) for r in nvtx.from_cell(cell(header))]
     return RawLaunch(
-        kernel=cell("Kernel Name") or None, cc=_cc(cell("CC")), grid=triple(cell("Grid Size")), block=triple(cell("Block Size")),
+        kernel=cell("Kernel Name") or None, cc=_cc(cell("CC")), grid=triple(cell("Grid Size")),
+        block=triple(cell("Block Size")),
         ranges=ranges)
 
 
@@ -92,7 +95,8 @@ def _cc(text: str) -> str | None:
 def _key(cell: _Row, table: int) -> Any:
     """What makes a launch one: its number, process and kernel; without a process id, within its table only."""
     process = cell("Process ID")
-    return cell("ID"), process or f"table {table}", cell("Kernel Name"), cell("Grid Size"), cell("Block Size"), cell("Invocations")
+    return (cell("ID"), process or f"table {table}", cell("Kernel Name"), cell("Grid Size"), cell("Block Size"),
+            cell("Invocations"))
 
 
 def _long(table: Table, index: int, known: dict[Any, RawLaunch], out: RawFile) -> int:
@@ -127,9 +131,10 @@ def _long(table: Table, index: int, known: dict[Any, RawLaunch], out: RawFile) -
         entry = (name, cell("Metric Unit"), cell(value_name))
         launch.metrics.append(entry)
         if summary:
-            launch.metrics += [(name + suffix, entry[1], cell(column)) for column, suffix in SUMMARY.items() if column in place]
+            launch.metrics += [(name + suffix, entry[1], cell(column)) for column,
+                               suffix in SUMMARY.items() if column in place]
     if summed:
-        out.notes.append(f"{summed} rows are summaries: each holds averages over all invocations of a kernel, not one launch.")
+        out.notes.append(SUMMED.format(summed))
     return short
 
 
@@ -157,7 +162,8 @@ def _wide(table: Table, index: int, numbers: Format, known: dict[Any, RawLaunch]
     unit = {i: unit_row[i].strip() if unit_row and i < len(unit_row) else "" for i in columns}
     if not unit_row and _scaled(table, columns, numbers):
         unit = dict.fromkeys(columns, "not given")
-        out.notes.append("The table has no row of units and its values are scaled (a byte count has decimals): values with a unit "
+        out.notes.append("The table has no row of units and its values are scaled (a byte count has decimals): values "
+                         "with a unit "
                          "are kept as they came and not used. Export again with --print-units base.")
     elif not unit_row and rows:
         out.notes.append("The table has no row of units; values were taken to be in base units (byte, ns, hz).")
@@ -181,5 +187,6 @@ def _wide(table: Table, index: int, numbers: Format, known: dict[Any, RawLaunch]
 
 def _scaled(table: Table, columns: list[int], numbers: Format) -> bool:
     """Whether a table without units shows by a fractional byte or instruction count that its values are scaled."""
-    whole = [i for i in columns if table.header[i].endswith(".sum") and ("bytes" in table.header[i] or "inst" in table.header[i])]
+    whole = [i for i in columns if table.header[i].endswith(".sum")
+             and ("bytes" in table.header[i] or "inst" in table.header[i])]
     return any(isinstance(numbers.number(row[i]), float) for row in table.rows for i in whole if i < len(row))

@@ -29,12 +29,12 @@ _SUFFIXES = {
     ".pickle": ("a Python pickle", "Pickles are never opened: they can run code."),
     ".pkl": ("a Python pickle", "Pickles are never opened: they can run code."),
 }
-GENERAL = "FlashScope opens Nsight Compute reports (.ncu-rep, .ncu-repz), their CSV and text exports, and its own bundles."
+GENERAL = "FlashScope opens Nsight Compute reports (.ncu-rep, .ncu-repz), their CSV and text exports, and bundles."
 
 
 def form(head: bytes, size: int, name: str) -> str:
-    """REPORT, ARCHIVE, COMPRESSED or TEXT of a file with the first bytes ``head``; raises UnsupportedFile naming what else it
-    is."""
+    """REPORT, ARCHIVE, COMPRESSED or TEXT of a file with the first bytes ``head``; raises UnsupportedFile naming what
+    else it is."""
     if size == 0:
         raise UnsupportedFile(f"{name} is empty.", remedy="Copy the file again from where it was written.")
     suffix = next((s for s in _SUFFIXES if name.lower().endswith(s)), "")
@@ -61,7 +61,7 @@ def form(head: bytes, size: int, name: str) -> str:
     if _is_text(head):
         return TEXT
     if name.lower().endswith((".ncu-rep", ".ncu-repz", ".nsight-cuprof-report")):
-        raise UnsupportedFile(f"{name} is not an Nsight Compute report: its first bytes are {head[:8].hex(' ')}, not those of one.",
+        raise UnsupportedFile(f"{name} is no Nsight Compute report: its first bytes are {head[:8].hex(' ')}.",
                               remedy="Copy the file again from where it was written, in binary mode.")
     _refuse(name, "a binary file of an unknown kind", "")
     raise AssertionError("not reached")

@@ -14,8 +14,9 @@ from profiler.parse.raw import RawFile
 
 PERMISSION = "ERR_NVGPUCTRPERM"
 PERMISSION_REMEDY = (
-    "Allow the counters for all users (Linux: `options nvidia NVreg_RestrictProfilingToAdminUsers=0` in /etc/modprobe.d, then reboot; "
-    "Windows: NVIDIA Control Panel, Manage GPU Performance Counters), or run ncu as administrator. On a rented GPU ask the provider.")
+    "Allow the counters for all users (Linux: `options nvidia NVreg_RestrictProfilingToAdminUsers=0` in "
+    "/etc/modprobe.d, then reboot; Windows: NVIDIA Control Panel, Manage GPU Performance Counters), or run ncu as "
+    "administrator. On a rented GPU ask the provider.")
 HOW = ("Give it a report (.ncu-rep), or an export: `ncu --import report.ncu-rep --csv --page raw > export.csv`.")
 DELIMITERS = (",", ";", "\t")
 LONGEST_JOINED = 1 << 20  # characters of a row that goes on over line breaks
@@ -82,15 +83,17 @@ def _form(tables: list[Table], pages: list[page.Block]) -> str:
 def _refuse(text: str, lines: list[str]) -> None:
     first = "\n".join(line[:200] for line in lines[:8])
     if PERMISSION in text:
-        raise CountersNotPermitted(f"The file holds no measurements: ncu was not permitted to read the counters ({PERMISSION}).",
+        raise CountersNotPermitted(f"The file holds no measurements: ncu may not read the counters ({PERMISSION}).",
                                    remedy=PERMISSION_REMEDY, detail=first)
     if "No kernels were profiled" in text:
         raise NoLaunches("The file holds no measurements: ncu profiled no kernel.",
-                         remedy="Check the filters of the ncu command (--kernel-name, --nvtx-include, --launch-skip).", detail=first)
+                         remedy="Check the filters of the ncu command (--kernel-name, --nvtx-include, --launch-skip).",
+                         detail=first)
     if any(map(_delimited, lines)) or "==PROF==" in text:
         raise NoLaunches("The file holds no kernel launch, only what surrounds a table.", remedy=HOW, detail=first)
     shown = " / ".join(line.strip()[:60] for line in lines if line.strip())[:160]
-    raise UnsupportedFile(f"No Nsight Compute table found in this file, which begins: {shown}", remedy=HOW, detail=first)
+    raise UnsupportedFile(f"No Nsight Compute table found in this file, which begins: {shown}", remedy=HOW,
+                          detail=first)
 
 
 def _cells(line: str, delimiter: str) -> list[str]:
@@ -128,7 +131,8 @@ def _delimited(line: str) -> tuple[str, str, list[str]] | None:
 
 
 def find_tables(lines: list[str]) -> Iterator[Table]:
-    """Every CSV table of the file, in order. A line that cannot belong to a table (program output, ==PROF==) is passed over."""
+    """Every CSV table of the file, in order. A line that cannot belong to a table (program output, ==PROF==) is
+    passed over."""
     table: Table | None = None
     record = ""
     for record in _records(lines):
@@ -143,7 +147,8 @@ def find_tables(lines: list[str]) -> Iterator[Table]:
         elif table is not None:
             _add(record, table)
     if table is not None:
-        table.cut += table.kind == "wide" and record not in ("", table.delimiter) and looks_numeric(record) and len(table.header) > 1
+        if table.kind == "wide" and len(table.header) > 1 and looks_numeric(record):
+            table.cut += 1  # the last line, cut before its first delimiter
         yield table
 
 

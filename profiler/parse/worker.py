@@ -26,15 +26,16 @@ def main(source: Path, name: str, out: Path, limit: int) -> int:
         found = error
     except MemoryError:
         found = errors.DamagedFile(f"{name} needs more than {limit / 1e9:.1f} GB of memory to read, and was given up.",
-                                   remedy="Collect fewer launches or metrics, or import it from the command line on a larger machine.")
+                                   remedy="Collect fewer launches or metrics, or read it on a larger machine.")
     except ImportError as error:
         found = errors.BadInput(f"{name} cannot be read: a package is missing ({error}).",
                                 remedy="Install the viewer's packages: pip install -r requirements-viewer.txt")
     except Exception as error:
         found = errors.DamagedFile(f"{name} cannot be read to its end ({type(error).__name__}: {str(error)[:200]}).",
-                                   remedy="Copy the file again; if it opens elsewhere, please report it as a fault of the reader.")
+                                   remedy="Copy the file again; if it opens elsewhere, it is a fault of this reader.")
     (out / "error.json").write_text(json.dumps({
-        "class": type(found).__name__, "what": found.what, "remedy": found.remedy, "detail": found.detail}), encoding="utf-8")
+        "class": type(found).__name__, "what": found.what, "remedy": found.remedy, "detail": found.detail}),
+        encoding="utf-8")
     return 3
 
 
@@ -90,7 +91,8 @@ def _read(source: Path, name: str, form: str, file: dict[str, Any], target: Path
     elif form == sniff.TEXT:
         raw = text.read(source.read_bytes())
     else:
-        raise errors.UnsupportedFile(f"{name} holds another archive.", remedy="Unpack it first, then open what is inside.")
+        raise errors.UnsupportedFile(f"{name} holds another archive.",
+                                     remedy="Unpack it first, then open what is inside.")
     bundle.write(build.bundle(raw, str(file["name"]), file), target)
 
 

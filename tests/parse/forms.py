@@ -6,7 +6,8 @@ import csv
 import io
 from dataclasses import dataclass, field
 
-IDENTITY = ("ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Context", "Stream", "Block Size", "Grid Size", "Device", "CC")
+IDENTITY = ("ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Context", "Stream", "Block Size",
+            "Grid Size", "Device", "CC")
 NVTX = "thread Domain:Push/Pop_Range:PL_Type:PL_Value:CLR_Type:Color:Msg_Type:Msg"
 
 
@@ -22,7 +23,8 @@ class Launch:
 
 def _line(cells: list[str], delimiter: str, quote: bool) -> str:
     out = io.StringIO()
-    csv.writer(out, delimiter=delimiter, quoting=csv.QUOTE_ALL if quote else csv.QUOTE_MINIMAL, lineterminator="").writerow(cells)
+    csv.writer(out, delimiter=delimiter, quoting=csv.QUOTE_ALL if quote else csv.QUOTE_MINIMAL,
+               lineterminator="").writerow(cells)
     return out.getvalue()
 
 
@@ -40,11 +42,13 @@ def long(launches: list[Launch], delimiter: str = ",", quote: bool = True, rules
             lines.append(_line([*_identity(number, launch), "Section", name, unit, value], delimiter, quote))
         if rules:
             text = 'bound by memory, see "Workload", 12,5'
-            lines.append(_line([*_identity(number, launch), "Section", "", "", "", "Bottleneck", "OPT", text], delimiter, quote))
+            lines.append(_line([*_identity(number, launch), "Section", "", "", "", "Bottleneck", "OPT", text],
+                               delimiter, quote))
     return "\n".join(lines) + "\n"
 
 
-def wide(launches: list[Launch], delimiter: str = ",", quote: bool = True, identity: bool = True, units: bool = True) -> str:
+def wide(launches: list[Launch], delimiter: str = ",", quote: bool = True, identity: bool = True,
+         units: bool = True) -> str:
     names = list(dict.fromkeys(name for launch in launches for name in launch.metrics))
     unit = {name: u for launch in launches for name, (_, u) in launch.metrics.items()}
     nvtx = identity and any(launch.nvtx for launch in launches)
@@ -76,11 +80,13 @@ def page(launches: list[Launch]) -> str:
 
 def summary(launches: list[tuple[Launch, int, dict[str, tuple[str, str, str, str]]]]) -> str:
     """launches: (launch, invocations, metric -> (unit, minimum, maximum, average))."""
-    header = ["Process ID", "Process Name", "Host Name", "Kernel Name", "Block Size", "Grid Size", "Device", "CC", "Invocations",
+    header = ["Process ID", "Process Name", "Host Name", "Kernel Name", "Block Size", "Grid Size", "Device", "CC",
+              "Invocations",
               "Section Name", "Metric Name", "Metric Unit", "Minimum", "Maximum", "Average"]
     lines = [_line(header, ",", True)]
     for launch, count, metrics in launches:
         for name, (unit, low, high, mean) in metrics.items():
-            lines.append(_line(["77", "app", "127.0.0.1", launch.kernel, launch.block, launch.grid, "0", launch.cc, str(count), "Section",
+            lines.append(_line(["77", "app", "127.0.0.1", launch.kernel, launch.block, launch.grid, "0", launch.cc,
+                                str(count), "Section",
                                 name, unit, low, high, mean], ",", True))
     return "\n".join(lines) + "\n"

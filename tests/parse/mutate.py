@@ -1,7 +1,10 @@
-"""Damages the sample reports and exports at random and reads them: ``python -m tests.parse.mutate --count 10000 --seed 1``.
+"""Damages the sample reports and exports at random and reads them: ``python -m tests.parse.mutate --count 10000
+--seed 1``.
 
-Every damaged file must end in a bundle or in a FlashScopeError, within the time limit, with nothing left in the temporary
-folder. A changed value without a warning cannot be excluded: a report has no checksums, so a flipped bit inside a payload may
+Every damaged file must end in a bundle or in a FlashScopeError, within the time limit, with nothing left in the
+temporary
+folder. A changed value without a warning cannot be excluded: a report has no checksums, so a flipped bit inside a
+payload may
 read as another measurement. How often that happened is counted and printed, by kind of damage; for the frame around the
 payloads, and for text cut inside a number, it must not happen.
 """
@@ -68,7 +71,8 @@ KINDS = (flip, flip, flip_early, overwrite, cut, append, remove, repeat, swap)
 def sample_files(small: bool) -> list[Path]:
     """The samples; without the megabyte ones where the time is short."""
     files = sorted((DATA / "reports").glob("*.ncu-rep")) + sorted(
-        p for p in (DATA / "exports").iterdir() if p.name != "expected.json" and "no_table" not in p.name and "not_ncu" not in p.name)
+        p for p in (DATA / "exports").iterdir() if p.name != "expected.json" and "no_table" not in p.name
+        and "not_ncu" not in p.name)
     return [p for p in files if p.stat().st_size < 200_000] if small else files
 
 

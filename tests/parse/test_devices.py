@@ -10,12 +10,15 @@ from profiler.devices import DEVICES, find
 PRINTED = [
     ("Tesla V100-SXM2-32GB", "7.0", "fp16", "fp32", 125), ("Tesla T4", "7.5", "fp16", "fp32", 65),
     ("NVIDIA A100-SXM4-80GB", "8.0", "bf16", "fp32", 312), ("NVIDIA A100 80GB PCIe", "8.0", "int8", "int32", 624),
-    ("NVIDIA A30", "8.0", "fp16", "fp32", 165), ("NVIDIA A10", "8.6", "fp16", "fp32", 125), ("NVIDIA A40", "8.6", "bf16", "fp32", 149.7),
+    ("NVIDIA A30", "8.0", "fp16", "fp32", 165), ("NVIDIA A10", "8.6", "fp16", "fp32", 125),
+    ("NVIDIA A40", "8.6", "bf16", "fp32", 149.7),
     ("NVIDIA GeForce RTX 3070", "8.6", "fp16", "fp32", 40.6), ("NVIDIA GeForce RTX 3090", "8.6", "fp16", "fp16", 142),
-    ("NVIDIA L4", "8.9", "fp16", "fp32", 121), ("NVIDIA L40S", "8.9", "fp8", "fp32", 733), ("NVIDIA GeForce RTX 4090", "8.9", "fp16", "fp32", 165.2),
+    ("NVIDIA L4", "8.9", "fp16", "fp32", 121), ("NVIDIA L40S", "8.9", "fp8", "fp32", 733),
+    ("NVIDIA GeForce RTX 4090", "8.9", "fp16", "fp32", 165.2),
     ("NVIDIA GeForce RTX 4090", "8.9", "fp16", "fp16", 330.3), ("NVIDIA GeForce RTX 4090", "8.9", "fp8", "fp16", 660.6),
     ("NVIDIA H100 80GB HBM3", "9.0", "bf16", "fp32", 1979 / 2), ("NVIDIA H100 PCIe", "9.0", "bf16", "fp32", 1513 / 2),
-    ("NVIDIA H100 NVL", "9.0", "fp16", "fp32", 1671 / 2), ("NVIDIA H200", "9.0", "fp8", "fp32", 3958 / 2), ("NVIDIA H20", "9.0", "bf16", "fp32", 148),
+    ("NVIDIA H100 NVL", "9.0", "fp16", "fp32", 1671 / 2), ("NVIDIA H200", "9.0", "fp8", "fp32", 3958 / 2),
+    ("NVIDIA H20", "9.0", "bf16", "fp32", 148),
     ("NVIDIA B200", "10.0", "bf16", "fp32", 4500 / 2), ("NVIDIA GeForce RTX 5090", "12.0", "fp16", "fp32", 209.5),
     ("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", "12.0", "fp16", "fp32", 503.8),
 ]
@@ -30,8 +33,10 @@ def test_printed_peaks(name, cc, operand, accumulator, teraflops):
 
 @pytest.mark.parametrize("name, cc, sms", [
     ("NVIDIA H100", "9.0", 132),  # not a product of that name
-    ("NVIDIA GeForce RTX 3070 Laptop GPU", "8.6", 40), ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", "8.0", 14), ("NVIDIA H100 80GB HBM3", "9.0", 114),
-    ("NVIDIA H200", "8.0", None), ("Orin", "8.7", 8), ("", "9.0", None), (None, None, None), ("H100", "9.0", None), ("Synthetic GPU", "9.0", 132),
+    ("NVIDIA GeForce RTX 3070 Laptop GPU", "8.6", 40), ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", "8.0", 14),
+    ("NVIDIA H100 80GB HBM3", "9.0", 114),
+    ("NVIDIA H200", "8.0", None), ("Orin", "8.7", 8), ("", "9.0", None), (None, None, None), ("H100", "9.0", None),
+    ("Synthetic GPU", "9.0", 132),
 ])
 def test_another_gpus_peak_is_never_lent(name, cc, sms):
     assert find(name, cc, sms) is None
@@ -39,7 +44,8 @@ def test_another_gpus_peak_is_never_lent(name, cc, sms):
 
 def test_the_recorded_gpus_are_known():
     assert find("NVIDIA A100 80GB PCIe", "8.0", 108.0).dram_bytes_per_s == 1.935e12
-    assert find("NVIDIA GeForce RTX 3070", "8.6", 46).spec("fp16").tensor_flops_per_s == pytest.approx(40.6e12, rel=0.01)
+    assert find("NVIDIA GeForce RTX 3070", "8.6", 46).spec("fp16").tensor_flops_per_s == pytest.approx(
+        40.6e12, rel=0.01)
     assert find("Tesla V100-SXM2-32GB", "7.0", 80).fp32_flops_per_s == pytest.approx(15.7e12, rel=0.01)
 
 
@@ -54,4 +60,5 @@ def test_each_entry_is_plausible_and_named_once():
         assert 5e8 < d.boost_hz < 3e9 and 1e11 < d.dram_bytes_per_s <= 8e12 and d.source and d.fp32_flops_per_s > 1e12
         assert not d.peaks or d.peak("fp16", "fp16") >= d.peak("fp16", "fp32")
         tf32 = d.peak("tf32")
-        assert tf32 is None or tf32 == pytest.approx(d.peak("fp16") / 2, rel=0.01), "tf32 runs at half of fp16 everywhere"
+        assert tf32 is None or tf32 == pytest.approx(d.peak("fp16") / 2,
+                                                     rel=0.01), "tf32 runs at half of fp16 everywhere"

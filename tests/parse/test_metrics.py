@@ -9,7 +9,7 @@ import pytest
 from profiler import metrics, table
 from profiler.bundle import Bundle
 from profiler.metrics import units
-from profiler.metrics.resolve import instruction_ops
+from profiler.metrics.tensor import instruction_ops
 
 SASS = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum"
 TENSOR = "sm__ops_path_tensor_{}"
@@ -17,7 +17,8 @@ CLOCK = "sm__cycles_elapsed.avg.per_second"
 
 
 def values(raw, cc="9.0"):
-    return metrics.resolve({name: (value, "") if not isinstance(value, tuple) else value for name, value in raw.items()}, cc).values
+    return metrics.resolve({name: (value, "") if not isinstance(value, tuple) else value for name,
+                            value in raw.items()}, cc).values
 
 
 def test_nine_million_fp32_operations():
@@ -36,12 +37,14 @@ def test_an_incomplete_sum_is_no_value():
 
 def test_rates_a_cycle_times_cycles():
     base = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum.per_cycle_elapsed"
-    raw = {base.format("fadd"): 1.0, base.format("fmul"): 2.0, base.format("ffma"): 3.0, "smsp__cycles_elapsed.avg": 1000}
+    raw = {base.format("fadd"): 1.0, base.format("fmul"): 2.0, base.format("ffma"): 3.0,
+           "smsp__cycles_elapsed.avg": 1000}
     assert values(raw)["fp32_flops"] == 9000
 
 
 def test_more_than_the_peak_is_kept():
-    assert values({"sm__warps_active.avg.pct_of_peak_sustained_active": (108.9, "%")})["achieved_occupancy_pct"] == 108.9
+    assert values({"sm__warps_active.avg.pct_of_peak_sustained_active": (108.9,
+                                                                         "%")})["achieved_occupancy_pct"] == 108.9
 
 
 @pytest.mark.parametrize("cc, name", [("9.0", "dram__bytes_read.sum"), ("12.0", "dram__bytes_op_read.sum")])
@@ -69,14 +72,16 @@ def test_the_sparse_peak_of_hopper_is_halved():
 
 def test_the_dense_variant_is_taken_as_it_is():
     name = TENSOR.format("src_bf16_dst_fp32")
-    got = values({f"{name}.sum": 10, f"{name}_sparsity_off.sum.peak_sustained": 4096 * 132, f"{name}.sum.peak_sustained": 8192 * 132,
+    got = values({f"{name}.sum": 10, f"{name}_sparsity_off.sum.peak_sustained": 4096 * 132,
+                  f"{name}.sum.peak_sustained": 8192 * 132,
                   CLOCK: (1e9, "hz")})
     assert got["tensor_peak_flops_per_s"] == 4096 * 132 * 1e9
 
 
 def test_an_unsuffixed_peak_of_ampere_is_not_trusted():
     name = TENSOR.format("src_bf16_dst_fp32.sum")
-    assert "tensor_peak_flops_per_s" not in values({name: 10, f"{name}.peak_sustained": 4096 * 108, CLOCK: (1e9, "hz")}, "8.0")
+    assert "tensor_peak_flops_per_s" not in values({name: 10, f"{name}.peak_sustained": 4096 * 108, CLOCK: (1e9, "hz")},
+                                                   "8.0")
 
 
 def test_volta_adds_its_two_accumulators_and_has_no_sparse_peak():
@@ -137,8 +142,10 @@ def test_an_instruction_that_does_not_say_its_size_gives_no_value():
 
 def test_roofs_from_the_reports_own_counters():
     """H200: 1504 B a cycle at 3.2 GHz; L2 sends 32 B a cycle on each of 96 paths."""
-    got = values({"dram__bytes.sum.peak_sustained": (1504, "byte/cycle"), "dram__cycles_elapsed.avg.per_second": (3.2, "Ghz"),
-                  "lts__lts2xbar_cycles_active.sum.peak_sustained": 96, "lts__cycles_elapsed.avg.per_second": (1.6, "cycle/nsecond"),
+    got = values({"dram__bytes.sum.peak_sustained": (1504, "byte/cycle"),
+                  "dram__cycles_elapsed.avg.per_second": (3.2, "Ghz"),
+                  "lts__lts2xbar_cycles_active.sum.peak_sustained": 96,
+                  "lts__cycles_elapsed.avg.per_second": (1.6, "cycle/nsecond"),
                   "lts__lts2xbar_cycles_active.sum": 1000})
     assert got["dram_peak_bytes_per_s"] == pytest.approx(4.8128e12)
     assert got["l2_peak_bytes_per_s"] == pytest.approx(96 * 32 * 1.6e9)
@@ -168,11 +175,15 @@ def test_an_unknown_unit_is_not_guessed():
 
 
 @pytest.mark.parametrize("unit, base", [
-    ("Mbyte", (1e6, "byte")), ("Gbyte", (1e9, "byte")), ("KiB", (1024.0, "byte")), ("B", (1.0, "byte")), ("msecond", (1e6, "ns")),
-    ("usecond", (1e3, "ns")), ("us", (1e3, "ns")), ("µs", (1e3, "ns")), ("ns", (1.0, "ns")), ("s", (1e9, "ns")), ("Ghz", (1e9, "hz")),
+    ("Mbyte", (1e6, "byte")), ("Gbyte", (1e9, "byte")), ("KiB", (1024.0, "byte")), ("B", (1.0, "byte")),
+    ("msecond", (1e6, "ns")),
+    ("usecond", (1e3, "ns")), ("us", (1e3, "ns")), ("µs", (1e3, "ns")), ("ns", (1.0, "ns")), ("s", (1e9, "ns")),
+    ("Ghz", (1e9, "hz")),
     ("GHz", (1e9, "hz")), ("cycle/nsecond", (1e9, "hz")), ("cycle/usecond", (1e6, "hz")), ("Gbyte/s", (1e9, "byte/s")),
-    ("Gbyte/second", (1e9, "byte/s")), ("byte/ns", (1e9, "byte/s")), ("Kbyte/block", (1e3, "byte/block")), ("%", (1.0, "%")),
-    ("", (1.0, "")), ("inst/cycle", (1.0, "inst/cycle")), ("Minst", (1e6, "inst")), ("register/thread", (1.0, "register/thread")),
+    ("Gbyte/second", (1e9, "byte/s")), ("byte/ns", (1e9, "byte/s")), ("Kbyte/block", (1e3, "byte/block")),
+    ("%", (1.0, "%")),
+    ("", (1.0, "")), ("inst/cycle", (1.0, "inst/cycle")), ("Minst", (1e6, "inst")),
+    ("register/thread", (1.0, "register/thread")),
     ("widget", None), ("byte/widget", None),
 ])
 def test_units(unit, base):
@@ -190,14 +201,16 @@ def test_a_device_without_dram_counters_says_so():
 
 def test_what_was_not_collected_comes_with_the_flag_that_collects_it():
     rows = table.make("launches", [{"source": "x", "launch": 0, "cc": "12.0", "duration_ns": 5.0}])
-    raw = table.make("metrics", [{"launch": 0, "metric": "gpu__time_duration.sum", "unit": "ns", "value": "5", "used_for": "duration_ns"}])
+    raw = table.make("metrics", [{"launch": 0, "metric": "gpu__time_duration.sum", "unit": "ns", "value": "5",
+                                  "used_for": "duration_ns"}])
     bundle = Bundle("x", {}, rows, raw)
     absent = metrics.provenance(bundle, 0, "dram_read_bytes")
     assert (absent.kind, absent.flag) == ("not_collected", "--metrics dram__bytes_op_read.sum")
     there = metrics.provenance(bundle, 0, "duration_ns")
     assert (there.kind, there.names) == ("measured", ("gpu__time_duration.sum",))
     command = metrics.advice(bundle, ["duration_ns", "dram_read_bytes", "achieved_occupancy_pct"])
-    assert command.startswith("ncu --metrics dram__bytes_op_read.sum,sm__warps_active.avg.pct_of_peak_sustained_active ")
+    wanted = "dram__bytes_op_read.sum,sm__warps_active.avg.pct_of_peak_sustained_active"
+    assert command.startswith(f"ncu --metrics {wanted} ")
     assert metrics.advice(bundle, ["duration_ns"]) == ""
 
 
@@ -210,7 +223,8 @@ def test_derived_values_are_called_derived():
 @pytest.mark.parametrize("cc", ["7.0", "7.5", "8.0", "8.6", "8.9", "9.0", "10.0", "12.0"])
 @pytest.mark.parametrize("purpose", sorted(metrics.PURPOSES))
 def test_what_is_asked_for_can_be_used(purpose, cc):
-    """Each name that ncu is asked for is one that some column uses, and each column of the purpose gets its value from them."""
+    """Each name that ncu is asked for is one that some column uses, and each column of the purpose gets its value
+    from them."""
     names = metrics.collect_list(purpose, cc)
     assert len(names) == len(set(names)) and set(names) <= metrics.raw_names()
     found = metrics.resolve({name: (2, "") for name in names}, cc)

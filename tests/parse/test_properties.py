@@ -19,7 +19,8 @@ COUNTERS = (
 )
 WHOLE = {"ns", "byte", "hz"}
 FORMATS = {"plain": ("", "."), "grouped": (",", "."), "comma": (".", ",")}
-kernels = st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs", "Zl", "Zp")), min_size=1, max_size=60).map(str.strip).filter(
+kernels = st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs", "Zl", "Zp")), min_size=1,
+                  max_size=60).map(str.strip).filter(
     lambda name: name and not name.startswith("["))
 
 
@@ -33,7 +34,8 @@ def printed(value: float, group: str, mark: str, whole: bool) -> str:
 def tables(draw):
     units = {name: draw(st.sampled_from(sorted(known))) for _, name, known in COUNTERS}
     rows = draw(st.lists(st.tuples(kernels, *(
-        st.one_of(st.none(), st.integers(0, 10**9 if units[name] in WHOLE else 10**6)) for _, name, _ in COUNTERS)), min_size=1, max_size=5))
+        st.one_of(st.none(), st.integers(0, 10**9 if units[name] in WHOLE else 10**6)) for _, name, _ in COUNTERS)),
+        min_size=1, max_size=5))
     return units, rows
 
 
@@ -46,10 +48,12 @@ def test_a_table_reads_back(form, number_format, table):
     group, mark = FORMATS[number_format]
     hundredths = {name: 1 if units[name] in WHOLE else 100 for _, name, _ in COUNTERS}
     launches = [Launch(kernel, metrics={
-        name: ("n/a" if value is None else printed(value / hundredths[name], group, mark, units[name] in WHOLE), units[name])
+        name: ("n/a" if value is None else printed(value / hundredths[name], group, mark, units[name] in WHOLE),
+               units[name])
         for (_, name, _), value in zip(COUNTERS, values)}) for kernel, *values in rows]
     # one value that leaves no doubt of the decimal mark, as any real file holds
-    launches.append(Launch("sure", metrics={name: (printed(1234.5, group, mark, False), units[name]) for _, name, _ in COUNTERS}))
+    launches.append(Launch("sure", metrics={name: (printed(1234.5, group, mark, False), units[name]) for _, name,
+                                            _ in COUNTERS}))
     text = {"long": forms.long, "wide": forms.wide, "wide, semicolons": lambda t: forms.wide(t, ";"),
             "wide without identity": lambda t: forms.wide(t, identity=False), "page": forms.page}[form](launches)
     bundle = read(text)

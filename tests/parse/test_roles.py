@@ -6,27 +6,32 @@ import pytest
 
 from profiler.roles import LONGEST, propose, short_name
 
-FA2 = ("void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<(int)64, (int)128, (int)128, (int)4, (bool)0, cutlass::bfloat16_t>, "
-       "(bool)0, (bool)1>(pytorch_flash::Flash_fwd_params)")
-FA3 = ("void cutlass::device_kernel<flash::enable_sm90<flash::FlashAttnFwdSm90<flash::CollectiveMainloopFwdSm90<(int)2>>>>"
-       "(T1::Params)")
+FA2 = ("void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<(int)64, (int)128, (int)128, (int)4, (bool)0, "
+       "cutlass::bfloat16_t>, (bool)0, (bool)1>(pytorch_flash::Flash_fwd_params)")
+FA3 = ("void cutlass::device_kernel<flash::enable_sm90<flash::FlashAttnFwdSm90<flash::CollectiveMainloopFwdSm90<"
+       "(int)2>>>>(T1::Params)")
 CUDNN = "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_3_64x128x128_4x1x1_cga1x1x1_kernel0_0"
 
 
 @pytest.mark.parametrize("kernel, short", [
     (FA2, "flash_fwd_kernel"), (FA3, "device_kernel<FlashAttnFwdSm90>"), ("_attn_fwd", "_attn_fwd"),
-    ("void at::native::vectorized_elementwise_kernel<(int)4, at::native::AUnaryFunctor<float, float>, std::array<char *, (unsigned long)2>>"
-     "(int, T2, T3)", "vectorized_elementwise_kernel"),
-    ("(anonymous namespace)::softmax_warp_forward<c10::BFloat16, float, 10, false>(float*, int)", "softmax_warp_forward"),
-    ("<unnamed>::saxpy(float, const float *)", "saxpy"), ("void scale<(int)4, Pair<float, int>>(float *, const float *, int)", "scale"),
-    ("void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm>(T1::Params)", "Kernel2<cutlass_80_tensorop_bf16_s16816gemm>"),
+    ("void at::native::vectorized_elementwise_kernel<(int)4, at::native::AUnaryFunctor<float, float>, "
+     "std::array<char *, (unsigned long)2>>(int, T2, T3)", "vectorized_elementwise_kernel"),
+    ("(anonymous namespace)::softmax_warp_forward<c10::BFloat16, float, 10, false>(float*, int)",
+     "softmax_warp_forward"),
+    ("<unnamed>::saxpy(float, const float *)", "saxpy"),
+    ("void scale<(int)4, Pair<float, int>>(float *, const float *, int)", "scale"),
+    ("void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm>(T1::Params)",
+     "Kernel2<cutlass_80_tensorop_bf16_s16816gemm>"),
     ("Kernel", "Kernel"), ("", ""), (None, ""), ("void k(int (*)(float))", "k"),
 ])
 def test_short_names(kernel, short):
     assert short_name(kernel) == short
 
 
-@pytest.mark.parametrize("kernel", [CUDNN, "k" * 9000, "void a<" + "b<" * 4000, ">" * 100 + "x", "((((", "a::", "<>", "void f<(int)1>"])
+@pytest.mark.parametrize("kernel",
+                         [CUDNN, "k" * 9000, "void a<" + "b<" * 4000, ">" * 100 + "x", "((((", "a::", "<>",
+                          "void f<(int)1>"])
 def test_any_name_has_a_short_one(kernel):
     assert 0 < len(short_name(kernel)) <= LONGEST
 
@@ -54,14 +59,16 @@ def test_roles_by_name(kernel, stage, direction, library):
 
 @pytest.mark.parametrize("kernel, range_name, stage", [
     ("nvjet_tst_128x256_64x4", "scores", "scores"), ("ampere_bf16_s16816gemm_bf16_128x128", "attn/qk", "scores"),
-    ("nvjet_tst_128x256_64x4", "attn @ v values", "values"), ("qk_gemm", None, "scores"), ("vectorized_elementwise_kernel", "scale", "scale"),
+    ("nvjet_tst_128x256_64x4", "attn @ v values", "values"), ("qk_gemm", None, "scores"),
+    ("vectorized_elementwise_kernel", "scale", "scale"),
 ])
 def test_roles_by_range(kernel, range_name, stage):
     assert propose(kernel, range_name).stage == stage
 
 
 @pytest.mark.parametrize("kernel, range_name", [
-    ("nvjet_tst_128x256_64x4", None), ("nvjet_tst_128x256_64x4", "mlp"), ("vectorized_elementwise_kernel", "scores"), ("copy_kernel", "values"),
+    ("nvjet_tst_128x256_64x4", None), ("nvjet_tst_128x256_64x4", "mlp"), ("vectorized_elementwise_kernel", "scores"),
+    ("copy_kernel", "values"),
     ("reduce_kernel", None), (None, None), ("", "")])
 def test_a_plain_kernel_has_no_role(kernel, range_name):
     assert propose(kernel, range_name) is None

@@ -1,4 +1,5 @@
-"""The recorded reports and exports: values written down by hand beside them, through the worker process, as a user has them."""
+"""The recorded reports and exports: values written down by hand beside them, through the worker process, as a user
+has them."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ def test_export_gives_its_expected_values(name):
         if key in bundle.launches.columns:
             got = column(bundle, key)
             expected = value if isinstance(value, list) else [value] * want["launches"]
-            assert [round(v) if isinstance(v, float) and isinstance(e, int) else v for v, e in zip(got, expected)] == expected, key
+            assert [round(v) if isinstance(v, float) and isinstance(e, int) else v for v,
+                    e in zip(got, expected)] == expected, key
     assert bundle.profile["kind"] == "report"
     assert bundle.profile["file"]["name"] == name
 
@@ -77,7 +79,8 @@ def test_a100_report_keeps_integer_operations_apart():
 
 
 def test_v100_report():
-    """fp32 work of the third kernel from its executed instructions: 22,357,376 FFMA warps of 32 threads, 2 operations each."""
+    """fp32 work of the third kernel from its executed instructions: 22,357,376 FFMA warps of 32 threads, 2 operations
+    each."""
     bundle = parse.load(DATA / "reports" / "v100_openacc_five_kernels.ncu-rep")
     assert len(bundle.launches) == 5
     assert column(bundle, "fp32_flops")[2] == pytest.approx(22357376 * 32 * 2)

@@ -12,7 +12,8 @@ from tests.parse import forms
 from tests.parse.conftest import column, read
 from tests.parse.forms import Launch
 
-TIME, READ, OCCUPANCY = "gpu__time_duration.sum", "dram__bytes_read.sum", "sm__warps_active.avg.pct_of_peak_sustained_active"
+TIME, READ = "gpu__time_duration.sum", "dram__bytes_read.sum"
+OCCUPANCY = "sm__warps_active.avg.pct_of_peak_sustained_active"
 TWO = [
     Launch("void qk<(int)4, Pair<float, int>>(float *, const char *)", metrics={
         TIME: ("12.48", "us"), READ: ("83,886,080", "byte"), OCCUPANCY: ("108.90", "%")}),
@@ -28,13 +29,17 @@ def check(bundle):
 
 def same_units(launches):
     """A wide table has one unit a column."""
-    first = Launch(launches[0].kernel, metrics={TIME: ("12.48", "us"), READ: ("83.886080", "Mbyte"), OCCUPANCY: ("108.90", "%")})
-    second = Launch(launches[1].kernel, metrics={TIME: ("1,500.00", "us"), READ: ("1,250.00", "Mbyte"), OCCUPANCY: ("(!) n/a", "%")})
+    first = Launch(launches[0].kernel,
+                   metrics={TIME: ("12.48", "us"), READ: ("83.886080", "Mbyte"), OCCUPANCY: ("108.90", "%")})
+    second = Launch(launches[1].kernel,
+                    metrics={TIME: ("1,500.00", "us"), READ: ("1,250.00", "Mbyte"), OCCUPANCY: ("(!) n/a", "%")})
     return [first, second]
 
 
-@pytest.mark.parametrize("form", [forms.long, forms.page, lambda t: forms.long(t, rules=True), lambda t: forms.long(t, "\t"),
-                                  lambda t: forms.wide(same_units(t)), lambda t: forms.wide(same_units(t), "\t", quote=False)],
+@pytest.mark.parametrize("form",
+                         [forms.long, forms.page, lambda t: forms.long(t, rules=True), lambda t: forms.long(t, "\t"),
+                                  lambda t: forms.wide(same_units(t)),
+                                  lambda t: forms.wide(same_units(t), "\t", quote=False)],
                          ids=["long", "page", "long with rules", "long, tabs", "wide", "wide, tabs, unquoted"])
 def test_forms(form):
     bundle = read(form(TWO))
@@ -49,12 +54,15 @@ def test_wide_without_identity():
     assert column(bundle, "kernel") == [None, None]
 
 
-NOISE = ["==PROF== Connected to process 77", "loss, 0.5, ok", "a,b,c,d,e,f,g,h,i,j,k,l,m,n,o", "", "epoch 1: 10%\r epoch 1: 100%",
-         '==WARNING== "quoted, and open', "==PROF== Profiling \"qk\": 0%....50%....100% - 8 passes", "{\"step\": 1, \"loss\": 0.25}"]
+NOISE = ["==PROF== Connected to process 77", "loss, 0.5, ok", "a,b,c,d,e,f,g,h,i,j,k,l,m,n,o", "",
+         "epoch 1: 10%\r epoch 1: 100%",
+         '==WARNING== "quoted, and open', "==PROF== Profiling \"qk\": 0%....50%....100% - 8 passes",
+         "{\"step\": 1, \"loss\": 0.25}"]
 
 
 @pytest.mark.parametrize("ending", ["\n", "\r\n", "\r"], ids=["LF", "CRLF", "CR"])
-@pytest.mark.parametrize("form", [forms.long, lambda t: forms.wide(same_units(t)), forms.page], ids=["long", "wide", "page"])
+@pytest.mark.parametrize("form", [forms.long, lambda t: forms.wide(same_units(t)), forms.page],
+                         ids=["long", "wide", "page"])
 def test_program_output_anywhere(form, ending):
     lines = form(TWO).split("\n")
     chance = random.Random(7)
@@ -107,9 +115,12 @@ def test_a_mark_that_nothing_explains_is_said():
 
 
 @pytest.mark.parametrize("text, value", [
-    ("83,886,080", 83886080), ("12.06", 12.06), ("1e3", 1000.0), ("-5", -5), ("83'886'080", 83886080), ("83\u202f886\u202f080", 83886080),
-    ("18446744073709551615", 18446744073709551615), ("(!) 5", 5), ("(!) n/a", None), ("nan", None), ("", None), ("inf", None),
-    ("12,34", None), ("1,2345", None), ("CachePreferNone", None), ("0x10", None), ("9" * 500, None), ("1e999", None), ("٣", None),
+    ("83,886,080", 83886080), ("12.06", 12.06), ("1e3", 1000.0), ("-5", -5), ("83'886'080", 83886080),
+    ("83\u202f886\u202f080", 83886080),
+    ("18446744073709551615", 18446744073709551615), ("(!) 5", 5), ("(!) n/a", None), ("nan", None), ("", None),
+    ("inf", None),
+    ("12,34", None), ("1,2345", None), ("CachePreferNone", None), ("0x10", None), ("9" * 500, None), ("1e999", None),
+    ("٣", None),
 ])
 def test_numbers(text, value):
     assert Format(".").number(text) == value
@@ -118,7 +129,8 @@ def test_numbers(text, value):
 def test_ragged_and_cut_lines_are_counted():
     whole = forms.long(TWO)
     bundle = read(whole[:whole.rindex(',"n/a"')])
-    assert column(bundle, "duration_ns") == [12480, 1_500_000] and column(bundle, "achieved_occupancy_pct") == [108.9, None]
+    assert column(bundle, "duration_ns") == [12480, 1_500_000] and column(bundle, "achieved_occupancy_pct") == [
+        108.9, None]
     assert any("1 lines are cut short" in note for note in bundle.notes)
     inside = whole.replace('"83,886,080"', '"83,886,080')
     assert column(read(inside), "dram_read_bytes")[0] in (83_886_080, None), "never a part of the number"
@@ -141,7 +153,8 @@ def test_several_tables_of_one_run_are_one_launch_and_of_two_runs_are_two():
 
 
 def test_summary_rows_are_averages_and_say_so():
-    metrics = {"Duration": ("us", "10.00", "30.00", "20.00"), "Registers Per Thread": ("register/thread", "40", "40", "40")}
+    metrics = {"Duration": ("us", "10.00", "30.00", "20.00"),
+               "Registers Per Thread": ("register/thread", "40", "40", "40")}
     bundle = read(forms.summary([(Launch("k"), 14, metrics)]))
     assert column(bundle, "duration_ns") == [20_000] and column(bundle, "registers_per_thread") == [40]
     raw = dict(zip(bundle.metrics["metric"], bundle.metrics["value"]))
@@ -193,7 +206,8 @@ def test_a_name_with_markup_is_only_a_name():
 @pytest.mark.parametrize("content, error", [
     ("==PROF== Connected to process 1\n==WARNING== No kernels were profiled.\n", NoLaunches),
     ("==PROF== Connected to process 1\n==PROF== Disconnected\n", NoLaunches),
-    (forms.long([]), NoLaunches), ("a,b\n1,2\n", UnsupportedFile), ("\n\n", UnsupportedFile), ("root:x:0:0::/:/bin/sh\n", UnsupportedFile),
+    (forms.long([]), NoLaunches), ("a,b\n1,2\n", UnsupportedFile), ("\n\n", UnsupportedFile),
+    ("root:x:0:0::/:/bin/sh\n", UnsupportedFile),
 ])
 def test_nothing_to_read(content, error):
     with pytest.raises(error):
