@@ -16,6 +16,8 @@ LIST = {  # section -> (file, title); the first page is the default
         ("evidence", text.EVIDENCE),
         ("roofline", text.ROOFLINE),
         ("memory_io", text.MEMORY_IO),
+        ("occupancy", text.OCCUPANCY),
+        ("scaling", text.SCALING),
         ("launches", text.LAUNCHES),
         ("about_data", text.ABOUT_DATA),
     ),

@@ -9,6 +9,8 @@ EVIDENCE = "Evidence"
 ROOFLINE = "Roofline"
 MEMORY_IO = "Memory IO"
 LAUNCHES = "Launches"
+OCCUPANCY = "Occupancy & Tensor Cores"
+SCALING = "Scaling"
 ABOUT_DATA = "About the data"
 
 # state
@@ -102,6 +104,7 @@ ROWS = ("{launches} kernel launches with {metrics} raw counter values · {timing
         "profiler")
 HOLDS = "**Holds:** {names}"
 LACKS = "**Lacks:** {names}"
+LEVEL, CAPACITY, BANDWIDTH = "level", "capacity", "bandwidth"
 IMPLEMENTATION, RATIO = "implementation", "measured ÷ predicted"
 WHAT, HOW_MUCH, VALUE, KIND, HOW = "what", "how much", "value", "kind", "how"
 COLUMN, UNIT, MEANING, METRIC, USED_FOR = "column", "unit", "meaning", "metric", "used for"
@@ -119,6 +122,10 @@ NO_LAUNCHES = "{source} holds no profiled launch."
 LAUNCH_COUNT = "{shown} of {all} launches"
 LAUNCH_TITLE = "Launch {launch}"
 LAUNCH_HINT = "Choose a row above to see every counter of that launch."
+DIAGNOSIS = "What holds this launch back: {counts}"
+FINDING_COUNTS = {"look here": "{n} to look at", "fine": "{n} fine", "cannot tell": "{n} cannot be told"}
+FINDING_CHANGE = "Change: {change}."
+FINDING_NSIGHT = "Nsight Compute's own rule says: {rule}."
 RAW_METRICS = "Counters of this launch"
 RAW_SEARCH = "Search in counters"
 NO_RAW = "{source} keeps no raw counters, only the columns above."
@@ -170,7 +177,32 @@ ROOFLINE_STAGES = "Steps of naive"
 ROOFLINE_STAGES_HELP = "Show each launch of an implementation that has several, beside the sum of them."
 NOT_DRAWN = "Not drawn: {count}, and why"
 POINTS = "The numbers behind the points"
-SCALING_QUANTITY = "Over N"
+MEMORY_SHOW = "Show"
+MEMORY_SHOWS = {"scaling": "Over N", "traffic": "Between levels", "theorem": "Over the block size",
+                "parity": "Predicted and measured"}
+MEMORY_WHY = {
+    "scaling": "S and P have N² entries, Q, K, V and O have N·D: what crosses HBM, and what must be allocated, "
+               "grows accordingly.",
+    "traffic": "What one pass moves between HBM, L2 and the SMs, from the counters of each level.",
+    "theorem": "K and V are read once for every block of query rows. Behind a large L2 that traffic flows between "
+               "L2 and the SMs, and HBM stays at the compulsory bytes whatever the block.",
+    "parity": "Every stage of every configuration: what the IO model predicts against what the counters say.",
+}
+QUANTITY = "Quantity"
+PARITY_QUANTITIES = {"l2_to_sm": "L2 → SM bytes", "dram_read": "HBM read", "dram_write": "HBM written"}
+NO_BLOCKS = "{source} has no implementation whose block size is known on this shape."
+NO_BLOCKS_REMEDY = "Profile our kernels: `python -m profiler run --suite tuning` varies the block size."
+PYRAMID = "Capacity and bandwidth of each level"
+OCCUPANCY_SHOW = "Show"
+OCCUPANCY_SHOWS = {"quadrant": "Occupancy and Tensor Cores", "bounds": "Which roof binds"}
+OCCUPANCY_WHY = ("Occupancy counts how many warps are resident, to hide one another's waiting. A kernel that overlaps "
+                 "its own loads and matmuls needs few; one that waits on HBM gains little from many. So compare what "
+                 "the pipes did, not how many warps stood by.")
+OCCUPANCY_TABLE = "Launch by launch: occupancy, what limits it, and the pipes"
+SCALING_SHOW = "Show"
+SCALING_SHOWS = {"n": "Over N", "shape": "On one shape"}
+SCALING_QUANTITIES = {"tflops": "TFLOP/s", "time": "Time", "dram_bytes": "HBM bytes", "peak_memory": "Peak memory"}
+TIMINGS_TABLE = "The timings, as recorded"
 MEMORY_QUANTITIES = {"dram_bytes": "HBM bytes", "peak_memory": "Peak memory", "l2_to_sm": "L2 → SM bytes",
                      "sm_to_l2": "SM → L2 bytes"}
 VALUES = "The values and their predictions"

@@ -12,10 +12,15 @@ import streamlit as st
 from profiler import table
 from profiler.bundle import Bundle
 from profiler.dashboard import state, text
-from profiler.figures import labels, units
+from profiler.evidence import Level
+from profiler.figures import labels, select, units
+from profiler.spec import AttentionShape
 
 FIRST = ("launch", "range", "kernel", "duration_ns", "dram_read_bytes", "dram_write_bytes", "tensor_flops",
          "special_ops", "tensor_pipe_pct", "achieved_occupancy_pct", "occupancy_limiter")
+OCCUPANCY = ("launch", "implementation", "stage", "kernel", "achieved_occupancy_pct", "theoretical_occupancy_pct",
+             "occupancy_limiter", "waves_per_sm", "tensor_pipe_pct", "special_ops", "registers_per_thread",
+             "shared_bytes_per_block", "spill_requests", "duration_ns")
 
 # what an empty cell shows, where this version of Streamlit can say it
 EMPTY = {"placeholder": "–"} if "placeholder" in inspect.signature(st.dataframe).parameters else {}
@@ -61,6 +66,28 @@ def over_n(drawn: pd.DataFrame) -> pd.DataFrame:
     if "measured" in wide and "predicted" in wide:
         out[text.RATIO] = [units.percent(100 * m / p) for m, p in zip(wide["measured"], wide["predicted"])]
     return out
+
+
+def occupancy(rows: pd.DataFrame) -> pd.DataFrame:
+    """What sets and what follows from occupancy, launch by launch; columns without any value left out."""
+    columns = [name for name in OCCUPANCY if name in collected(rows)]
+    return rows[columns].assign(kernel=[labels.kernel(name, 48) for name in rows["kernel"]])
+
+
+def of_shape(frame: pd.DataFrame, shape: AttentionShape, direction: str,
+             implementations: Sequence[str]) -> pd.DataFrame:
+    """The rows of launches or timings on one shape, in the order of `implementations`."""
+    return pd.concat([select.matching(frame, shape, name, direction) for name in implementations])
+
+
+def pyramid(levels: Sequence[Level]) -> pd.DataFrame:
+    """Capacity, bandwidth and traffic of each level of memory."""
+    out = []
+    for level in levels:
+        row = {text.LEVEL: level.name, text.CAPACITY: units.nbytes(level.capacity_bytes),
+               text.BANDWIDTH: units.bandwidth(level.bytes_per_s), text.HOW: level.source}
+        out.append(row | {labels.implementation(k): units.nbytes(v) for k, v in level.traffic.items()})
+    return pd.DataFrame(out).fillna("–")
 
 
 def search(frame: pd.DataFrame, words: str, columns: Sequence[str]) -> pd.DataFrame:

@@ -2,8 +2,9 @@
 
 import streamlit as st
 
-from profiler.dashboard import state, text
-from profiler.dashboard.components import boxes, charts, selectors, tables
+from profiler import evidence
+from profiler.dashboard import state, store, text
+from profiler.dashboard.components import boxes, charts, claims, selectors, tables
 from profiler.figures import labels, units
 
 SEARCHED = ("kernel", "range", "range_path", "config_id", "implementation", "device")
@@ -51,6 +52,7 @@ if not chosen:
 row = launches[launches["launch"] == int(chosen)].iloc[0]
 st.subheader(text.LAUNCH_TITLE.format(launch=chosen))
 st.code(row["kernel"], language=None, wrap_lines=True)
+claims.diagnosis(store.derive(view.source, evidence.diagnosis, int(chosen)))
 raw = view.bundle.metrics[view.bundle.metrics["launch"] == int(chosen)]
 if raw.empty:
     boxes.missing(text.NO_RAW.format(source=view.source.label), text.NO_RAW_REMEDY)

@@ -1,0 +1,27 @@
+"""Scaling: time and throughput over N, and every implementation side by side on one shape."""
+
+import streamlit as st
+
+from profiler.dashboard import state, text
+from profiler.dashboard.components import boxes, charts, selectors, tables
+from profiler.figures.bars import bars
+from profiler.figures.scaling import scaling
+
+show = state.select(text.SCALING_SHOW, "axis", text.SCALING_SHOWS, "n", st.segmented_control)
+view = selectors.choose(over_n=show == "n")
+if view is None:
+    boxes.end()
+if show == "n":
+    quantity = state.select(text.QUANTITY, "speed", text.SCALING_QUANTITIES, "tflops", view.controls.segmented_control)
+    drawn = charts.show(view.source, scaling, view.shape, quantity, view.implementations, direction=view.direction,
+                        key="scaling")
+    if len(drawn):
+        with st.expander(text.VALUES):
+            st.dataframe(tables.over_n(drawn), hide_index=True)
+else:
+    charts.show(view.source, bars, view.shape, view.implementations, ("time", "tflops", "peak_memory"),
+                direction=view.direction, key="bars")
+    rows = tables.of_shape(view.bundle.timings, view.shape, view.direction, view.implementations)
+    with st.expander(text.TIMINGS_TABLE):
+        st.dataframe(rows[tables.collected(rows)], hide_index=True, column_config=tables.config("timings", rows),
+                     **tables.EMPTY)
