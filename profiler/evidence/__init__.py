@@ -12,6 +12,7 @@ from profiler.evidence import headline as _headline
 from profiler.evidence import ledger as _ledger
 from profiler.evidence import parity as _parity
 from profiler.evidence import pyramid as _pyramid
+from profiler.evidence import residuals as _residuals
 from profiler.evidence.claim import CANNOT_TELL, FAILS, HOLDS, Claim
 from profiler.evidence.diagnosis import Finding
 from profiler.evidence.facts import Facts, Run
@@ -19,11 +20,13 @@ from profiler.evidence.headline import Headline, Side
 from profiler.evidence.ledger import LedgerRow
 from profiler.evidence.parity import ParityRow, worst
 from profiler.evidence.pyramid import Level
+from profiler.evidence.residuals import Residual
 from profiler.spec import AttentionShape
 
 __all__ = [
-    "CANNOT_TELL", "FAILS", "HOLDS", "Claim", "Facts", "Finding", "Headline", "LedgerRow", "Level", "ParityRow", "Run",
-    "Side", "default_shape", "diagnosis", "evaluate", "headline", "ledger", "parity", "pyramid", "shapes", "worst",
+    "CANNOT_TELL", "FAILS", "HOLDS", "Claim", "Facts", "Finding", "Headline", "LedgerRow", "Level", "ParityRow",
+    "Residual", "Run", "Side", "default_shape", "diagnosis", "evaluate", "headline", "ledger", "parity", "pyramid",
+    "residuals", "shapes", "worst",
 ]
 
 
@@ -65,3 +68,8 @@ def parity(bundle: Bundle, quantity: str | None = None) -> list[ParityRow]:
 def pyramid(bundle: Bundle, shape: AttentionShape | None = None, direction: str = "forward") -> list[Level]:
     """Registers, shared memory, L2, HBM of the bundle's GPU, with what crossed them on a shape."""
     return _pyramid.pyramid(Facts(bundle), shape, direction)
+
+
+def residuals(bundle: Bundle, implementation: str, shape: AttentionShape, direction: str = "forward") -> list[Residual]:
+    """Each quantity of one run from the least that there must be to what was counted, cause by cause."""
+    return _residuals.residuals(Facts(bundle), implementation, shape, direction)

@@ -64,6 +64,7 @@ class Blocks:
 
     full: every pair visible, no mask needed; crossing: some visible, or the last key block is cut; skipped: none.
     key_rows: Σ over query blocks of the key rows in the blocks it visits, rows past nk not counted.
+    real_pairs: pairs of the visited blocks inside the Nq × Nk matrix, masked ones included.
     row_visits: Σ over query blocks of BM · key blocks visited (each visit rescales each of the BM rows once).
     """
 
@@ -73,6 +74,7 @@ class Blocks:
     crossing: int
     skipped: int
     key_rows: int
+    real_pairs: int
 
     @property
     def visited(self) -> int:
@@ -95,7 +97,7 @@ def count_blocks(mask: Mask, nq: int, nk: int, block_m: int, block_n: int) -> Bl
     it lies between the last row's first key and the first row's last key. For a causal mask that is the usual rule:
     full if (j+1)·BN − 1 ≤ i·BM + Δ, skipped if j·BN > r₁ + Δ.
     """
-    full = visited = key_rows = 0
+    full = visited = key_rows = real_pairs = 0
     row_blocks, key_blocks = ceil_div(nq, block_m), ceil_div(nk, block_n)
     for i in range(row_blocks):
         first, last = i * block_m, min((i + 1) * block_m, nq) - 1
@@ -104,8 +106,10 @@ def count_blocks(mask: Mask, nq: int, nk: int, block_m: int, block_n: int) -> Bl
             continue
         begin, end = low // block_n, ceil_div(high, block_n)
         visited += end - begin
-        key_rows += min(end * block_n, nk) - begin * block_n
+        keys = min(end * block_n, nk) - begin * block_n
+        key_rows += keys
+        real_pairs += (last - first + 1) * keys
         sure_low = key_interval(mask, last, last, nq, nk)[0]
         sure_high = key_interval(mask, first, first, nq, nk)[1]
         full += max(0, sure_high // block_n - ceil_div(sure_low, block_n))
-    return Blocks(block_m, block_n, full, visited - full, row_blocks * key_blocks - visited, key_rows)
+    return Blocks(block_m, block_n, full, visited - full, row_blocks * key_blocks - visited, key_rows, real_pairs)

@@ -36,7 +36,7 @@ def test_pairs_rows_and_keys(seed):
 def test_blocks(seed):
     for mask, nq, nk, bm, bn in shapes(seed + 100, 400):
         grid = element_grid(mask, nq, nk)
-        full = crossing = skipped = key_rows = 0
+        full = crossing = skipped = key_rows = real_pairs = 0
         for top in range(0, nq, bm):
             for left in range(0, nk, bn):
                 cells = [grid[i][j] for i in range(top, min(top + bm, nq)) for j in range(left, min(left + bn, nk))]
@@ -44,11 +44,12 @@ def test_blocks(seed):
                     skipped += 1
                     continue
                 key_rows += min(bn, nk - left)
+                real_pairs += len(cells)
                 whole = left + bn <= nk and all(cells)
                 full, crossing = full + whole, crossing + (not whole)
         blocks = count_blocks(mask, nq, nk, bm, bn)
-        found = (blocks.full, blocks.crossing, blocks.skipped, blocks.key_rows)
-        assert found == (full, crossing, skipped, key_rows), f"{mask} nq={nq} nk={nk} {bm}×{bn}"
+        found = (blocks.full, blocks.crossing, blocks.skipped, blocks.key_rows, blocks.real_pairs)
+        assert found == (full, crossing, skipped, key_rows, real_pairs), f"{mask} nq={nq} nk={nk} {bm}×{bn}"
         assert blocks.computed_pairs == (full + crossing) * bm * bn
 
 

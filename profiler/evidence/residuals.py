@@ -1,0 +1,110 @@
+"""From what must be to what was counted, cause by cause: every quantity of every stage of one run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from profiler.evidence.facts import Facts, Run
+from profiler.evidence.ledger import causes
+from profiler.evidence.parity import QUANTITIES
+from profiler.model import StagePrediction, visible_pairs
+from profiler.spec import AttentionShape, Mask
+
+MASKED = "masked pairs of blocks on the diagonal"
+PADDING = "tile padding"
+STATISTICS = "row statistics"
+AGAIN = "K and V read again by every query block"
+RESCALE = "rescaling when the maximum moves"
+UNKNOWN_TILES = "tiles of the library, not known"
+REST = "rest"
+
+
+@dataclass(frozen=True, slots=True)
+class Residual:
+    """One quantity of one stage: least + Σ causes = measured; the last cause is the rest where one is left.
+
+    least: what the mathematics asks for (visible pairs, each tensor once). predicted: least and the causes that the
+    model predicts; the others are measured − predicted, named where a cause can explain it.
+    """
+
+    stage: str
+    quantity: str  # as in parity.QUANTITIES
+    unit: str
+    least: float
+    predicted: float
+    measured: float
+    causes: tuple[tuple[str, float], ...]
+
+    @property
+    def rest(self) -> float:
+        """What no cause explains."""
+        return dict(self.causes).get(REST, 0.0)
+
+
+def residuals(facts: Facts, implementation: str, shape: AttentionShape, direction: str = "forward") -> list[Residual]:
+    """Rows for every quantity that was counted; empty when the run is not in the bundle or has no model."""
+    run = facts.run(implementation, shape, direction)
+    if run is None or run.prediction is None:
+        return []
+    out = []
+    for stage in run.predicted.stages:
+        for quantity, (column, unit, _) in QUANTITIES.items():
+            measured = run.total(column, stage.stage)
+            if measured is not None:
+                out.append(_residual(facts, run, stage, quantity, unit, measured))
+    return out
+
+
+def _residual(facts: Facts, run: Run, stage: StagePrediction, quantity: str, unit: str, measured: float) -> Residual:
+    least, steps = _steps(run.shape, stage, quantity)
+    predicted = least + sum(amount for _, amount in steps)
+    difference = measured - predicted
+    if quantity in ("dram_read", "dram_write"):
+        steps += causes(stage, quantity.removeprefix("dram_"), predicted, measured, facts.l2_size_bytes, facts.flushed)
+    elif difference:
+        bound = "exponentials" if quantity == "special_ops" else quantity
+        unknown = difference > 0 and (bound in stage.at_least or _tiles_unknown(stage, quantity))
+        steps.append((UNKNOWN_TILES if unknown else REST, difference))
+    return Residual(stage.stage, quantity, unit, least, predicted, measured, tuple(steps))
+
+
+def _tiles_unknown(stage: StagePrediction, quantity: str) -> bool:
+    return {"tensor_flops": stage.flops_computed, "l2_to_sm": stage.l2_to_sm, "sm_to_l2": stage.sm_to_l2,
+            "special_ops": stage.special_ops}[quantity] is None
+
+
+def _steps(shape: AttentionShape, stage: StagePrediction, quantity: str) -> tuple[float, list[tuple[str, float]]]:
+    """(least, predicted causes) of a quantity; without tiles only the least."""
+    if quantity == "dram_read":
+        return stage.dram_read_bytes, []
+    if quantity == "dram_write":
+        statistics = stage.writes.get("LSE", 0)
+        return stage.dram_written_bytes - statistics, _named((STATISTICS, statistics))
+    if quantity == "l2_to_sm":
+        once = stage.dram_read_bytes
+        return once, _named((AGAIN, (stage.level_bytes(quantity) or once) - once))
+    if quantity == "sm_to_l2":
+        given = stage.level_bytes(quantity) or 0
+        statistics = (stage.sm_to_l2 or {}).get("LSE", 0)
+        return given - statistics, _named((STATISTICS, statistics))
+    blocks = stage.blocks
+    if quantity == "tensor_flops":
+        if blocks is None or stage.flops_computed is None:
+            masked = (stage.flops_computed or stage.flops_visible) - stage.flops_visible
+            return stage.flops_visible, _named((MASKED, masked))
+        real = stage.flops_visible * blocks.real_pairs * stage.heads // max(1, _visible(stage, shape))
+        return stage.flops_visible, _named((MASKED, real - stage.flops_visible), (PADDING, stage.flops_computed - real))
+    if blocks is None:
+        return stage.exponentials or 0, _named((RESCALE, stage.rescales or 0))
+    visible, real = _visible(stage, shape), blocks.real_pairs * stage.heads
+    return visible, _named((MASKED, real - visible), (PADDING, (stage.exponentials or 0) - real),
+                           (RESCALE, stage.rescales or 0))
+
+
+def _visible(stage: StagePrediction, shape: AttentionShape) -> int:
+    """Visible pairs over all heads: each costs the same number of visible FLOPs."""
+    return stage.heads * visible_pairs(Mask.parse(shape.mask), shape.nq, shape.nk)
+
+
+def _named(*steps: tuple[str, float]) -> list[tuple[str, float]]:
+    return [(cause, amount) for cause, amount in steps if amount]
