@@ -1,0 +1,64 @@
+"""The palette keeps its promises: contrast computed from the colours themselves."""
+
+import pytest
+
+from profiler.errors import BadInput
+from profiler.figures import labels, style
+
+FILLS = sorted({*style.TENSOR.values(), *(m.colour for m in style.IMPLEMENTATION.values()), style.SPECIAL, style.OTHER})
+THEMES = list(style.THEMES.values())
+
+
+def test_contrast_against_known_pairs():
+    assert style.contrast("#000000", "#FFFFFF") == pytest.approx(21)
+    assert style.contrast("#777777", "#FFFFFF") == pytest.approx(4.48, abs=0.005)  # the usual example of a near miss
+
+
+@pytest.mark.parametrize("theme", THEMES, ids=lambda t: t.name)
+def test_text_reads_on_the_ground(theme):
+    assert style.contrast(theme.ink, theme.ground) >= 7
+    assert style.contrast(theme.muted, theme.ground) >= 4.5
+
+
+@pytest.mark.parametrize("theme", THEMES, ids=lambda t: t.name)
+@pytest.mark.parametrize("colour", FILLS)
+def test_text_reads_on_every_fill_and_tint(colour, theme):
+    for fill in (colour, style.tint(colour, theme)):
+        assert style.contrast(style.text_on(fill), fill) >= 4.5
+
+
+@pytest.mark.parametrize("theme", THEMES, ids=lambda t: t.name)
+@pytest.mark.parametrize("colour", FILLS)
+def test_every_mark_is_seen_by_its_fill_or_its_outline(colour, theme):
+    seen = max(style.contrast(colour, theme.ground), style.contrast(style.outline(colour, theme), theme.ground))
+    assert seen >= 3
+
+
+def test_colours_of_the_figures_page():
+    assert style.tensor_colour("S") == "#E69F00"
+    assert style.tensor_colour("P") == "#D55E00"
+    assert {style.tensor_colour(t) for t in "QKVO"} == {"#0072B2"}
+    assert {style.tensor_colour(t) for t in ("dO", "dQ", "dK", "dV")} == {"#56B4E9"}
+    assert style.tensor_colour("LSE") == "#009E73"
+    assert style.mark("naive") == style.Mark("#D55E00", "circle")
+    assert style.mark("flash2") == style.Mark("#0072B2", "square")
+    assert style.mark("flash_hopper") == style.Mark("#009E73", "star")
+
+
+def test_implementations_differ_by_marker_where_they_share_a_colour():
+    marks = [(m.colour, m.symbol) for m in style.IMPLEMENTATION.values()]
+    assert len(set(marks)) == len(marks)
+    greys = [m.symbol for n, m in style.IMPLEMENTATION.items() if n.startswith(("sdpa", "fa"))]
+    assert len(set(greys)) == len(greys)
+
+
+def test_an_unknown_implementation_is_the_same_every_time():
+    assert style.mark("xformers_fmha") == style.mark("xformers_fmha")
+    assert labels.implementation("xformers_fmha") == "xformers fmha"
+
+
+def test_wrong_names_are_refused():
+    with pytest.raises(BadInput, match="theme: expected one of light, dark, got 'blue'"):
+        style.theme_of("blue")
+    with pytest.raises(BadInput, match="size"):
+        style.size_of("poster")
