@@ -125,7 +125,6 @@ LAUNCH_HINT = "Choose a row above to see every counter of that launch."
 DIAGNOSIS = "What holds this launch back: {counts}"
 FINDING_COUNTS = {"look here": "{n} to look at", "fine": "{n} fine", "cannot tell": "{n} cannot be told"}
 FINDING_CHANGE = "Change: {change}."
-FINDING_NSIGHT = "Nsight Compute's own rule says: {rule}."
 RAW_METRICS = "Counters of this launch"
 RAW_SEARCH = "Search in counters"
 NO_RAW = "{source} keeps no raw counters, only the columns above."

@@ -31,7 +31,7 @@ def diagnosis(found: Sequence[Finding]) -> None:
             st.markdown(f"{FINDINGS[finding.verdict]} **{finding.verdict}** · {boxes.plain(finding.question)}")
             said = [finding.missing or finding.sentence]
             said += [text.FINDING_CHANGE.format(change=finding.change.rstrip("."))] if finding.change else []
-            said += [text.FINDING_NSIGHT.format(rule=finding.nsight.rstrip("."))] if finding.nsight else []
+            said += [f"{finding.nsight.rstrip('.')}."] if finding.nsight else []
             st.caption(boxes.plain(" ".join(said)))
 
 

@@ -77,7 +77,7 @@ def _source(everything: dict[str, store.Source]) -> str:
 def _rest(source: store.Source, bundle: Bundle, table: pd.DataFrame, over_n: bool) -> View:
     rows = table[SHAPE].drop_duplicates().to_dict("records")
     shapes = families(rows, default_shape(table)) if over_n else {shape_key(row): shape_words(row) for row in rows}
-    key = state.select(text.SHAPE, "shape", shapes, default_shape(table), width=330)
+    key = state.select(text.SHAPE, "shape", shapes, default_shape(table), width=350)
     table = table[[shape_key(row) == key for row in table[SHAPE].to_dict("records")]]
     mask = _unless_one(text.MASK, "mask", table["mask"], "full", 110)
     table = table[table["mask"] == mask]

@@ -16,8 +16,9 @@ from profiler.evidence import Level
 from profiler.figures import labels, select, units
 from profiler.spec import AttentionShape
 
-FIRST = ("launch", "range", "kernel", "duration_ns", "dram_read_bytes", "dram_write_bytes", "tensor_flops",
-         "special_ops", "tensor_pipe_pct", "achieved_occupancy_pct", "occupancy_limiter")
+FIRST = ("launch", "implementation", "range", "nq", "head_dim", "mask", "kernel", "duration_ns", "dram_read_bytes",
+         "dram_write_bytes", "tensor_flops", "special_ops", "tensor_pipe_pct", "achieved_occupancy_pct",
+         "occupancy_limiter")
 OCCUPANCY = ("launch", "implementation", "stage", "kernel", "achieved_occupancy_pct", "theoretical_occupancy_pct",
              "occupancy_limiter", "waves_per_sm", "tensor_pipe_pct", "special_ops", "registers_per_thread",
              "shared_bytes_per_block", "spill_requests", "duration_ns")
@@ -68,10 +69,16 @@ def over_n(drawn: pd.DataFrame) -> pd.DataFrame:
     return out
 
 
+def readable(rows: pd.DataFrame) -> pd.DataFrame:
+    """Kernels by their short name, implementations by the name people use; the downloads keep both in full."""
+    words = {"kernel": lambda name: labels.kernel(name, 60), "implementation": labels.implementation}
+    return rows.assign(**{name: rows[name].map(say, na_action="ignore") for name, say in words.items() if name in rows})
+
+
 def occupancy(rows: pd.DataFrame) -> pd.DataFrame:
     """What sets and what follows from occupancy, launch by launch; columns without any value left out."""
     columns = [name for name in OCCUPANCY if name in collected(rows)]
-    return rows[columns].assign(kernel=[labels.kernel(name, 48) for name in rows["kernel"]])
+    return readable(rows[columns])
 
 
 def of_shape(frame: pd.DataFrame, shape: AttentionShape, direction: str,

@@ -5,7 +5,7 @@ import streamlit as st
 from profiler import evidence
 from profiler.dashboard import state, store, text
 from profiler.dashboard.components import boxes, charts, claims, selectors, tables
-from profiler.figures import labels, units
+from profiler.figures import units
 
 SEARCHED = ("kernel", "range", "range_path", "config_id", "implementation", "device")
 
@@ -32,9 +32,7 @@ if found.empty:
     boxes.missing(text.NO_MATCH.format(words=words), text.NO_MATCH_REMEDY)
     boxes.end()
 
-shown = found[columns or first]
-if "kernel" in columns:
-    shown = shown.assign(kernel=[labels.kernel(name, 60) for name in found["kernel"]])
+shown = tables.readable(found[columns or first])
 st.caption(text.LAUNCH_COUNT.format(shown=units.whole(len(found)), all=units.whole(len(launches))))
 tables.pick(shown, found["launch"].tolist(), "launch", tables.config("launches", shown))
 

@@ -10,7 +10,8 @@ from profiler.figures.scaling import scaling
 from profiler.figures.theorem import theorem
 from profiler.figures.traffic import traffic
 
-show = state.select(text.MEMORY_SHOW, "show", text.MEMORY_SHOWS, "scaling", st.segmented_control)
+show = state.select(text.MEMORY_SHOW, "show", text.MEMORY_SHOWS, "scaling", st.segmented_control,
+                    label_visibility="collapsed")
 st.caption(text.MEMORY_WHY[show])
 view = selectors.choose(over_n=show == "scaling", compare=show in ("scaling", "traffic"))
 if view is None:

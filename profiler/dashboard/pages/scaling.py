@@ -7,7 +7,8 @@ from profiler.dashboard.components import boxes, charts, selectors, tables
 from profiler.figures.bars import bars
 from profiler.figures.scaling import scaling
 
-show = state.select(text.SCALING_SHOW, "axis", text.SCALING_SHOWS, "n", st.segmented_control)
+show = state.select(text.SCALING_SHOW, "axis", text.SCALING_SHOWS, "n", st.segmented_control,
+                    label_visibility="collapsed")
 view = selectors.choose(over_n=show == "n")
 if view is None:
     boxes.end()
