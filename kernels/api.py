@@ -16,7 +16,7 @@ from kernels.plan import Plan, choose
 
 @dataclass(frozen=True)
 class Explanation:
-    """What a call runs. path: "tma", "tma, warp-specialised" or "pointer"; why: one sentence a decision."""
+    """What a call runs. path: "tma" or "pointer"; why: one sentence a decision."""
 
     implementation: str
     path: str
@@ -38,8 +38,8 @@ def flash_attention(
     q (B, H, Nq, D); k, v (B, Hk, Nk, D), Hk dividing H; float16, bfloat16 or float32; D 1 to 256; any strides with unit
     last stride. causal: query i sees keys j <= i + Nk - Nq. A row that sees no key is 0, its LSE -inf.
     Returns out (B, H, Nq, D), contiguous, and with return_lse also the natural-log LSE, float32 (B, H, Nq).
-    tuning: any of block_m, block_n, num_warps, num_stages, tma, warp_specialize; the rest comes from the table in
-    kernels.plan. Options at their default are off; one that is not supported yet raises UnsupportedCall by name.
+    tuning: any of block_m, block_n, num_warps, num_stages, tma; the rest comes from the table in kernels.plan.
+    Options at their default are off; one that is not supported yet raises UnsupportedCall by name.
     The forward uses no atomics: its result is bitwise the same from run to run with or without `deterministic`.
     """
     _refuse(locals())

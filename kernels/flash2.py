@@ -10,7 +10,6 @@ and pointers (everything else). `plan` chooses; `forward` launches.
 from __future__ import annotations
 
 import contextlib
-import contextvars
 import math
 from typing import Any
 
@@ -28,28 +27,11 @@ LN_2 = tl.constexpr(math.log(2.0))
 
 
 @triton.jit
-def _open(source, batch, head, stride_b, stride_h, stride_n, rows, HEAD_DIM: tl.constexpr, BLOCK: tl.constexpr,
-          BLOCK_D: tl.constexpr, PATH: tl.constexpr):
-    """One head of a tensor: its first pointer, or a descriptor made here, or the launcher's descriptor as it is.
-
-    Offsets have 64 bits: a slice of a fused QKV tensor passes 2^31 elements long before memory is full.
-    """
-    if PATH != "tma":
-        source = source + batch.to(tl.int64) * stride_b + head.to(tl.int64) * stride_h
-    if PATH == "tma, warp-specialised":
-        source = tl.make_tensor_descriptor(source, shape=[rows, HEAD_DIM], strides=[stride_n, 1],
-                                           block_shape=[BLOCK, BLOCK_D])
-    return source
-
-
-@triton.jit
 def _load(source, batch, head, start, stride_n, rows, HEAD_DIM: tl.constexpr, BLOCK: tl.constexpr,
           BLOCK_D: tl.constexpr, PATH: tl.constexpr, CHECK_ROWS: tl.constexpr):
     """Rows [start, start + BLOCK) of one head as (BLOCK, BLOCK_D); what lies outside the tensor reads as 0."""
     if PATH == "tma":
         tile = source.load([batch, head, start, 0]).reshape(BLOCK, BLOCK_D)
-    elif PATH == "tma, warp-specialised":
-        tile = source.load([start, 0])
     else:
         rows_in = tl.arange(0, BLOCK)
         columns = tl.arange(0, BLOCK_D)
@@ -73,7 +55,7 @@ def _walk(acc, l_i, m_i, q, k_source, v_source, batch, kv_head, low, high, offse
           scale_log2, HEAD_DIM: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, PATH: tl.constexpr,
           CAUSAL: tl.constexpr, MASKED: tl.constexpr):
     """The online softmax over key blocks [low, high); MASKED blocks may cross the diagonal or the end of the keys."""
-    for start in tl.range(low, high, BLOCK_N, warp_specialize=PATH == "tma, warp-specialised"):
+    for start in tl.range(low, high, BLOCK_N):
         k = _load(k_source, batch, kv_head, start, stride_kn, nk, HEAD_DIM, BLOCK_N, BLOCK_D, PATH, MASKED)
         s = tl.dot(q, tl.trans(k), input_precision="ieee")
         if MASKED:
@@ -116,9 +98,12 @@ def _forward(q_source, k_source, v_source, o_source, lse_pointer, scale_log2, st
     head = batch_head % heads
     kv_head = head // GROUP
 
-    q_source = _open(q_source, batch, head, stride_qb, stride_qh, stride_qn, nq, HEAD_DIM, BLOCK_M, BLOCK_D, PATH)
-    k_source = _open(k_source, batch, kv_head, stride_kb, stride_kh, stride_kn, nk, HEAD_DIM, BLOCK_N, BLOCK_D, PATH)
-    v_source = _open(v_source, batch, kv_head, stride_vb, stride_vh, stride_vn, nk, HEAD_DIM, BLOCK_N, BLOCK_D, PATH)
+    if PATH == "pointer":
+        # 64-bit offsets: a slice of a fused QKV tensor passes 2^31 elements long before memory is full.
+        q_source += batch.to(tl.int64) * stride_qb + head.to(tl.int64) * stride_qh
+        k_source += batch.to(tl.int64) * stride_kb + kv_head.to(tl.int64) * stride_kh
+        v_source += batch.to(tl.int64) * stride_vb + kv_head.to(tl.int64) * stride_vh
+        o_source += batch.to(tl.int64) * stride_ob + head.to(tl.int64) * stride_oh
     q = _load(q_source, batch, head, start_m, stride_qn, nq, HEAD_DIM, BLOCK_M, BLOCK_D, PATH, True)
     if SIGN != 1:
         q = (q * SIGN).to(q.dtype)  # max(s · scale) = max(s) · scale needs scale > 0; changing a sign is exact
@@ -133,11 +118,8 @@ def _forward(q_source, k_source, v_source, o_source, lse_pointer, scale_log2, st
     if CAUSAL:
         full_end = tl.maximum(tl.minimum(start_m + shift + 1, nk), 0) // BLOCK_N * BLOCK_N
         end = tl.maximum(tl.minimum(start_m + BLOCK_M + shift, nk), 0)
-    if PATH == "tma, warp-specialised" and (CAUSAL or TAIL):
-        full_end = 0  # Triton specialises one loop a kernel, so that one masks every block
-    if PATH != "tma, warp-specialised" or not (CAUSAL or TAIL):
-        acc, l_i, m_i = _walk(acc, l_i, m_i, q, k_source, v_source, batch, kv_head, 0, full_end, offsets_m, stride_kn,
-                              stride_vn, nk, shift, scale_log2, HEAD_DIM, BLOCK_N, BLOCK_D, PATH, CAUSAL, False)
+    acc, l_i, m_i = _walk(acc, l_i, m_i, q, k_source, v_source, batch, kv_head, 0, full_end, offsets_m, stride_kn,
+                          stride_vn, nk, shift, scale_log2, HEAD_DIM, BLOCK_N, BLOCK_D, PATH, CAUSAL, False)
     if CAUSAL or TAIL:
         acc, l_i, m_i = _walk(acc, l_i, m_i, q, k_source, v_source, batch, kv_head, full_end, end, offsets_m,
                               stride_kn, stride_vn, nk, shift, scale_log2, HEAD_DIM, BLOCK_N, BLOCK_D, PATH, CAUSAL,
@@ -152,7 +134,6 @@ def _forward(q_source, k_source, v_source, o_source, lse_pointer, scale_log2, st
         o_source.store([batch, head, start_m, 0], o.to(o_source.dtype).reshape(1, 1, BLOCK_M, BLOCK_D))
     else:
         columns = tl.arange(0, BLOCK_D)
-        o_source += batch.to(tl.int64) * stride_ob + head.to(tl.int64) * stride_oh
         tl.store(o_source + offsets_m.to(tl.int64)[:, None] * stride_on + columns[None, :],
                  o.to(o_source.dtype.element_ty), mask=(offsets_m < nq)[:, None] & (columns < HEAD_DIM)[None, :])
 
@@ -183,21 +164,15 @@ def forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, plan: Plan, *, ca
                    for t, block in zip(sources, blocks)]
     options = {} if INTERPRETED else {"enable_fp_fusion": True}  # the exponent's multiply-add; off by default from 3.10
     grid = (triton.cdiv(nq, tuning.block_m) * batch * heads,)  # one dimension: y and z end at 65,535
-
-    def launch() -> None:
-        if plan.path == "tma, warp-specialised" and not INTERPRETED:  # descriptors made in the kernel need memory
-            triton.set_allocator(lambda size, alignment, stream: q.new_empty(size, dtype=torch.int8))
-        _forward[grid](
-            *sources, lse if return_lse else out, abs(scale) * LOG2_E or 1.0,
-            *q.stride()[:3], *k.stride()[:3], *v.stride()[:3], *out.stride()[:3],
-            heads, batch * heads, head_group(k, heads), nq, nk,
-            GROUP=heads // kv_heads, HEAD_DIM=head_dim, BLOCK_M=tuning.block_m, BLOCK_N=tuning.block_n, BLOCK_D=block_d,
-            PATH=plan.path, CAUSAL=causal, TAIL=nk % tuning.block_n != 0, SIGN=(scale > 0) - (scale < 0),
-            WITH_LSE=return_lse, num_warps=tuning.num_warps, num_stages=tuning.num_stages, **options)
-
     try:
         with torch.cuda.device(q.device) if q.is_cuda else contextlib.nullcontext():
-            contextvars.copy_context().run(launch)  # the allocator set inside is gone afterwards
+            _forward[grid](
+                *sources, lse if return_lse else out, abs(scale) * LOG2_E or 1.0,
+                *q.stride()[:3], *k.stride()[:3], *v.stride()[:3], *out.stride()[:3],
+                heads, batch * heads, head_group(k, heads), nq, nk, GROUP=heads // kv_heads, HEAD_DIM=head_dim,
+                BLOCK_M=tuning.block_m, BLOCK_N=tuning.block_n, BLOCK_D=block_d, PATH=plan.path, CAUSAL=causal,
+                TAIL=nk % tuning.block_n != 0, SIGN=(scale > 0) - (scale < 0), WITH_LSE=return_lse,
+                num_warps=tuning.num_warps, num_stages=tuning.num_stages, **options)
     except OutOfResources as error:
         raise UnsupportedCall("tuning", "blocks that fit the device", f"{tuning} ({error})",
                               "Use smaller blocks or fewer stages.") from error

@@ -121,7 +121,6 @@ def test_every_architecture_has_a_plan(cc, head_dim, causal):
         chosen = plan.choose(**good("cpu", dtype, head_dim=head_dim), causal=causal, cc=cc, tuning=None)
         descriptors = dtype == torch.bfloat16 and cc in ((9, 0), (10, 0)) and head_dim % 8 == 0
         assert (chosen.path != "pointer") == descriptors
-        assert cc == (9, 0) or "warp" not in chosen.path
 
 
 @pytest.mark.parametrize("spoil, reason", [
@@ -145,8 +144,6 @@ def test_descriptors_need_the_hardware():
     q = torch.zeros(1, 1, 8, 16, dtype=torch.bfloat16)
     with pytest.raises(UnsupportedCall, match=r"tma.*9\.0 or later, got 8\.9"):
         plan.choose(q, q, q, causal=False, cc=(8, 9), tuning={"tma": True})
-    with pytest.raises(UnsupportedCall, match=r"warp_specialize.*num_warps=8"):
-        plan.choose(q, q, q, causal=False, cc=(9, 0), tuning={"tma": True, "warp_specialize": True, "num_warps": 8})
 
 
 @pytest.mark.parametrize("info", registry.KERNELS, ids=lambda info: info.name)
