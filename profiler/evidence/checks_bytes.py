@@ -24,8 +24,9 @@ def too_small(facts: Facts, shape: AttentionShape) -> Outcome | None:
         return cannot_tell(NO_L2)
     if shape.matrix_bytes < FAR * l2:
         return cannot_tell(
-            f"one N×N matrix is {size(shape.matrix_bytes)} and the L2 holds {size(l2)}, so a pass over it need not "
-            f"reach HBM; choose N with N²·B·H·e at least {FAR} × L2.", value=shape.matrix_bytes / l2, unit="× L2")
+            f"a longer sequence, with N²·B·H·e at least {FAR} × L2: one N×N matrix is {size(shape.matrix_bytes)} here "
+            f"and the L2 holds {size(l2)}, so a pass over it need not reach HBM.", value=shape.matrix_bytes / l2,
+            unit="× L2")
     return None
 
 
@@ -73,7 +74,7 @@ def naive_passes(facts: Facts, shape: AttentionShape) -> Outcome:
     for stage in run.predicted.stages:
         read, write = run.total("dram_read_bytes", stage.stage), run.total("dram_write_bytes", stage.stage)
         if read is None or write is None:
-            return cannot_tell(f"stage {stage.stage} has no launch with DRAM counters; profile it with its NVTX range.")
+            return cannot_tell(f"a launch with DRAM counters in the range of stage {stage.stage}.")
         low, high = stage.dram_read_interval(l2, facts.flushed) or (0, 0)
         off = max(read - high, low - read, 0) / stage.dram_read_bytes
         worst = max(worst, off)
@@ -117,8 +118,8 @@ def compulsory_floor(facts: Facts, shape: AttentionShape) -> Outcome:
     if ratio <= 1 + TOLERANCE and writes_fit and (ratio >= 1 - TOLERANCE or not facts.flushed):
         return Outcome(HOLDS, f"{said}.", ratio, "× compulsory reads", inputs, kind="measured and predicted")
     if must > l2 and writes_fit and ratio > 1:
-        return cannot_tell(f"Q + K + V ({size(must)}) does not fit in L2 ({size(l2)}), so rows may be fetched again; "
-                           "choose a shape that fits.", inputs=inputs,
+        return cannot_tell(f"a shape whose Q + K + V fit in L2: here they are {size(must)} and the L2 {size(l2)}, so "
+                           "rows may be fetched again.", inputs=inputs,
                            sentence=f"{said}: they do not fit in L2 and are fetched again.",
                            value=ratio, unit="× compulsory reads")
     return Outcome(FAILS, f"{said}.", ratio, "× compulsory reads", inputs, kind="measured and predicted")
@@ -129,11 +130,11 @@ def theorem_l2_to_sm(facts: Facts, shape: AttentionShape) -> Outcome:
     run = next((r for r in facts.fused(shape) if r.predicted.level_bytes("l2_to_sm") is not None), None)
     predicted = run.predicted.level_bytes("l2_to_sm") if run else None
     if run is None or not predicted:
-        return cannot_tell("the tile sizes (parameters block_m, block_n) of the fused launch are not recorded; the "
-                           "bytes from L2 to the SMs follow from them.")
+        return cannot_tell("the tile sizes (parameters block_m, block_n) of a fused launch: the bytes from L2 to the "
+                           "SMs follow from them.")
     measured = run.total("l2_to_sm_bytes")
     if measured is None:
-        return cannot_tell("l2_to_sm_bytes was not counted; profile with this metric list.", inputs=(run.names("—"),))
+        return cannot_tell("l2_to_sm_bytes of the fused launch (bytes that arrived at the SMs from L2).")
     off = measured / predicted - 1
     must, p = run.predicted.compulsory_bytes, run.config.parameters
     return Outcome(

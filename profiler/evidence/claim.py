@@ -15,7 +15,8 @@ UNDECIDED = "This data does not decide it."
 class Claim:
     """One claim, checked on one shape or (shape None) on all shapes of a bundle.
 
-    sentence: generated, with the numbers of the data. value, unit: the figure that decides. tolerance: in words.
+    sentence: generated, with the numbers of the data; for "cannot tell" it ends with what is missing.
+    value, unit: the figure that decides. tolerance: in words.
     inputs: which launches or timing rows and which columns. missing: for "cannot tell", what is missing, how to get it.
     kind: "measured", "derived", "predicted" or a mixture joined by " and ". figure: the figure that shows it.
     cases: the same claim shape by shape, when this one sums them up.

@@ -62,8 +62,8 @@ CHECKS: tuple[Check, ...] = (
           "the nearest roof is HBM", "roofline"),
 )
 
-NO_RANGES = ("which launch is which: the launches carry no FlashScope ranges (implementation, stage, shape). Profile "
-             "with `python -m profiler run`, or annotate the ranges in domain flashscope")
+NO_RANGES = ("ranges that say which launch is which (implementation, stage, shape): here there are none. Profile with "
+             "`python -m profiler run`, or annotate the ranges in domain flashscope")
 
 
 def evaluate(facts: Facts, shape: AttentionShape | None = None) -> list[Claim]:
@@ -87,11 +87,13 @@ def default_shape(facts: Facts) -> AttentionShape | None:
 
 
 def _claim(facts: Facts, check: Check, shape: AttentionShape) -> Claim:
-    out, missing = check.run(facts, shape), ""
+    out = check.run(facts, shape)
+    missing, sentence = "", out.sentence
     if out.verdict == CANNOT_TELL:
         counters = _absent(check, [row for run in facts.runs if run.shape == shape for row in run.rows])
         missing = f"{out.missing} Missing {counters}." if counters else out.missing
-    return Claim(check.id, check.statement, out.verdict, out.sentence, out.value, out.unit, check.tolerance, out.inputs,
+        sentence = f"{out.sentence} It needs {missing}"
+    return Claim(check.id, check.statement, out.verdict, sentence, out.value, out.unit, check.tolerance, out.inputs,
                  missing, out.kind, check.figure, shape)
 
 
@@ -124,5 +126,5 @@ def _undecided(facts: Facts, check: Check) -> Claim:
     if not check.columns:
         parts.append("unprofiled timings: `python -m profiler run`")
     missing = "; ".join(parts) + "."
-    return Claim(check.id, check.statement, CANNOT_TELL, UNDECIDED, tolerance=check.tolerance,
+    return Claim(check.id, check.statement, CANNOT_TELL, f"{UNDECIDED} It needs {missing}", tolerance=check.tolerance,
                  missing=missing, figure=check.figure)

@@ -228,7 +228,7 @@ def test_launches_without_ranges_decide_nothing(bundle):
         **{name: pd.array([None] * len(bundle.launches), bundle.launches[name].dtype) for name in CONFIG_KEY}))
     claims = evidence.evaluate(foreign)
     assert {c.verdict for c in claims} == {"cannot tell"}
-    assert all("ranges" in c.missing for c in claims)
+    assert all("ranges" in c.missing and c.missing in c.sentence for c in claims)
     assert evidence.default_shape(foreign) is None and evidence.shapes(foreign) == []
 
 

@@ -45,6 +45,14 @@ def test_a_lower_bound_is_never_exceeded_wrongly(bundle):
     assert one(less, "naive", "softmax", "l2_to_sm").error == pytest.approx(-0.5)
 
 
+def test_a_library_that_reads_s_more_than_once_is_within_its_lower_bound(bundle):
+    """sdpa_math chooses its launches: Q, K, V, S, P once is the least it can read."""
+    rows = bundle.launches[bundle.launches["implementation"].eq("sdpa_flash")].assign(
+        implementation="sdpa_math", config_id="math", dram_read_bytes=3.0 * (2 * MATRIX + 3 * Q))
+    row = one(replace(bundle, launches=rows), "sdpa_math", "attention", "dram_read")
+    assert row.predicted == 2 * MATRIX + 3 * Q and row.high is None and row.error == 0
+
+
 def test_worst_first_in_multiples_of_the_tolerance(bundle):
     doctored = changed(bundle, "tensor_flops", lambda v: v * 1.01, implementation="flash2")  # ten times its 0.1%
     doctored = changed(doctored, "dram_read_bytes", lambda v: v * 1.05, implementation="flash2")  # 2.5 times its 2%
