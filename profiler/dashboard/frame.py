@@ -9,6 +9,7 @@ import streamlit as st
 
 from profiler.dashboard import state, store, text
 from profiler.dashboard.components import boxes, charts, upload
+from profiler.figures import style
 
 PAGES = Path(__file__).parent / "pages"
 LIST = {  # section -> (file, title); the first page is the default
@@ -31,7 +32,7 @@ ICON = f"""<svg viewBox="0 0 32 32" xmlns="http://www.w3.org/2000/svg">{MARK.for
 LOGO = f"""<svg viewBox="0 0 190 32" width="190" height="32" xmlns="http://www.w3.org/2000/svg">{MARK}
 <text x="42" y="25" font-family="Inter, system-ui, sans-serif" font-size="23" font-weight="650"
  fill="{{ink}}">FlashScope</text></svg>"""
-LOGO_COLOURS = {"light": {"roof": "#0072B2", "ink": "#1B1F24"}, "dark": {"roof": "#56B4E9", "ink": "#E8EBEF"}}
+ROOF = {"light": "#0072B2", "dark": "#56B4E9"}
 
 
 def address(name: str) -> str:
@@ -52,19 +53,22 @@ def pages() -> dict[str, list[Any]]:
 
 
 STYLE = """<style>
-.stMainBlockContainer { padding: 2.4rem 2.6rem 3rem 2.6rem; }
-h1 { text-wrap: balance; }
-[data-testid="stMetricValue"] { font-size: 1.35rem; font-weight: 600; }
-[data-testid="stMetricValue"] *, [data-testid="stMetricLabel"] * { white-space: normal; overflow: visible; }
-[data-testid="stSidebarUserContent"] { padding-bottom: 2rem; }
+.stMainBlockContainer {{ padding: 2.4rem 2.6rem 3rem 2.6rem; }}
+h1 {{ text-wrap: balance; }}
+[data-testid="stMetricValue"] {{ font-size: 1.35rem; font-weight: 600; }}
+[data-testid="stMetricValue"] *, [data-testid="stMetricLabel"] * {{ white-space: normal; overflow: visible; }}
+.stApp .stMarkdown [data-testid="stCaptionContainer"] {{ opacity: 1; }}
+.stApp .stMarkdown [data-testid="stCaptionContainer"] :is(p, li) {{ color: {muted}; }}
+[data-testid="stSidebarUserContent"] {{ padding-bottom: 2rem; }}
 </style>"""
 
 
 def run(page: Any) -> None:
     """Draw the sidebar and the page; whatever goes wrong ends in a box that says what and what to do."""
     state.begin()
-    st.html(STYLE)
-    st.logo(LOGO.format(**LOGO_COLOURS[charts.theme()]), size="large")
+    theme = charts.theme()
+    st.html(STYLE.format(muted=style.THEMES[theme].muted))
+    st.logo(LOGO.format(roof=ROOF[theme], ink=style.THEMES[theme].ink), size="large")
     token = store.token()
     if token and not store.shelves().knows(token):
         state.put(store.TOKEN_PARAMETER, None)

@@ -15,7 +15,7 @@ if not everything:
 for source in everything.values():
     with st.container(border=True), boxes.guarded():
         bundle = store.load(source)
-        st.subheader(boxes.plain(source.label))
+        st.header(boxes.plain(source.label))
         st.markdown(boxes.plain(boxes.provenance(bundle)))
         for line in tables.contents(bundle):
             st.markdown(line)

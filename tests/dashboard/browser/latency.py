@@ -1,7 +1,7 @@
 """How long the app takes, seen from a browser: `python -m tests.dashboard.browser.latency`.
 
-Cold: from starting the server to the first chart. First paint: a new session on a running server, page by page. Control:
-from a click on a choice to the redrawn page, each choice of the page's first controls in turn.
+Cold: from starting the server to the first chart. First paint: a new session on a running server, page by page.
+Control: from a click on a choice to the redrawn page, each choice of the page's first controls in turn.
 """
 
 from __future__ import annotations

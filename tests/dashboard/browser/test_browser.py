@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from profiler.dashboard import frame
 from tests.dashboard.browser.serving import FLAGS, chromium, server, settled
 from tests.dashboard.conftest import REPORTS
 
@@ -24,6 +25,23 @@ def browser():
         one = play.chromium.launch(executable_path=chromium(), args=FLAGS)
         yield one
         one.close()
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_no_serious_accessibility_finding(browser, address, theme):
+    """axe-core on every page. Nothing is excluded: a finding of Streamlit's own would show here too."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
+    page = browser.new_page(viewport={"width": 1440, "height": 900}, color_scheme=theme)
+    serious = []
+    for name in [name for entries in frame.LIST.values() for name, *_ in entries]:
+        page.goto(f"{address}/{frame.address(name)}")
+        settled(page)
+        page.wait_for_timeout(500)
+        for found in axe.Axe().run(page).response["violations"]:
+            if found["impact"] in ("serious", "critical"):
+                serious += [f"{name}: {node['failureSummary']} {node['html'][:100]}" for node in found["nodes"]]
+    page.close()
+    assert serious == []
 
 
 def test_an_uploaded_report_shows_its_kernel_and_stays(browser, address):
