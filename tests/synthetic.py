@@ -12,7 +12,8 @@ from profiler import table
 from profiler.bundle import Bundle
 from profiler.spec import AttentionShape, RunConfig, parameters_text
 
-GPU = {"name": "Synthetic GPU", "cc": "9.0", "sm_count": 132, "l2_size_bytes": 60_000_000, "memory_bytes": 140_000_000_000}
+GPU = {"name": "Synthetic GPU", "cc": "9.0", "sm_count": 132, "l2_size_bytes": 60_000_000,
+       "memory_bytes": 140_000_000_000}
 DRAM_PEAK, L2_PEAK, TENSOR_PEAK, CLOCK = 4.8e12, 1.2e13, 9.44e14, 1.746e9
 BLOCK_M = 128
 
@@ -97,7 +98,8 @@ def bundle(lengths=(512, 1024, 2048, 4096, 8192), masks=("full", "causal"), head
         "driver": "0", "torch": "0", "triton": "0", "ncu": "0", "cache_control": "all", "clock_control": "none",
         "suite": "synthetic", "ceilings": [
             {"quantity": "dram_copy_bytes_per_s", "value": 4.2e12, "unit": "B/s", "kind": "measured", "how": "made up"},
-            {"quantity": "matmul_bf16_flops_per_s", "value": 8.0e14, "unit": "FLOP/s", "kind": "measured", "how": "made up"}],
+            {"quantity": "matmul_bf16_flops_per_s", "value": 8.0e14, "unit": "FLOP/s", "kind": "measured",
+             "how": "made up"}],
     }
     metrics = [{"launch": r["launch"], "metric": "dram__bytes_read.sum", "unit": "byte",
                 "value": json.dumps(r["dram_read_bytes"]), "used_for": "dram_read_bytes"} for r in launches]
