@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from profiler.metrics import rules, tensor
 from profiler.metrics.ask import TENSOR_COLUMNS, missing_flag, unavailable
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,16 +33,16 @@ def provenance(bundle: Any, launch: int, column: str) -> Provenance:
     rows = bundle.launches[bundle.launches["launch"] == launch]
     if rows.empty:
         raise KeyError(f"no launch {launch} in {bundle.name}")
-    row = rows.iloc[0]
-    if pd.isna(row[column]):
-        return absent(column, None if pd.isna(row["cc"]) else str(row["cc"]), _collected(bundle, launch, column))
+    if rows[column].isna().iloc[0]:
+        cc = rows["cc"].iloc[0] if rows["cc"].notna().iloc[0] else None
+        return absent(column, cc, _collected(bundle, launch, column))
     names = _collected(bundle, launch, column)
     return Provenance(kind(column, names), names)
 
 
 def _collected(bundle: Any, launch: int, column: str) -> tuple[str, ...]:
     mine = _rows(bundle.metrics, launch)
-    used = [column in str(columns).split() if pd.notna(columns) else False for columns in mine["used_for"]]
+    used = [column in columns.split() for columns in mine["used_for"].fillna("")]
     return tuple(str(name) for name in mine["metric"][used])
 
 

@@ -6,12 +6,14 @@ import shutil
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from profiler import bundle as bundles
-from profiler.bundle import Bundle
 from profiler.errors import BadInput
 from profiler.parse import child, sniff
 from profiler.parse.child import Limits, Progress
+
+if TYPE_CHECKING:
+    from profiler.bundle import Bundle
 
 __all__ = ["Limits", "load", "load_bytes", "load_many"]
 
@@ -20,7 +22,8 @@ def load(path: Path | str, name: str | None = None, *, limits: Limits | None = N
          progress: Progress | None = None) -> Bundle:
     """The bundle in ``path``: a bundle's folder, the same zipped, a report, or a CSV or text export of one.
 
-    name: how to call it (default: the file's name). progress(done, total): launches read so far, for large reports.
+    name: how to call it (default: the file's name). progress(done, total): launches of a report, or lines of
+    an export, read so far.
     Raises UnsupportedFile, DamagedFile, NoLaunches, NewerSchema or CountersNotPermitted; nothing is written outside
     temp.
     """
@@ -39,7 +42,7 @@ def load_many(paths: Iterable[Path | str], *, limits: Limits | None = None) -> l
 
 def load_bytes(name: str, data: bytes, *, limits: Limits | None = None, progress: Progress | None = None) -> Bundle:
     """``load`` for a file that is in memory, such as an upload. ``name`` is never used as a path."""
-    folder = Path(tempfile.mkdtemp(prefix="flashscope-"))
+    folder = Path(tempfile.mkdtemp(prefix="flashscope-read-"))
     try:
         source = folder / "upload"
         source.write_bytes(data)
@@ -55,6 +58,8 @@ def clean(name: str) -> str:
 
 
 def _load(path: Path, name: str | None, limits: Limits | None, progress: Progress | None) -> list[Bundle]:
+    from profiler import bundle as bundles  # pandas: not in the worker before it has said how far it is
+
     name = clean(name or path.name)
     if path.is_dir():
         return [bundles.read(path).renamed(name)]
@@ -63,7 +68,7 @@ def _load(path: Path, name: str | None, limits: Limits | None, progress: Progres
     with open(path, "rb") as stream:
         sniff.form(stream.read(4096), path.stat().st_size,
                    name)  # refuse what is plainly something else without a process
-    folder = Path(tempfile.mkdtemp(prefix="flashscope-"))
+    folder = Path(tempfile.mkdtemp(prefix="flashscope-read-"))
     try:
         found = [bundles.read(one) for one in child.run(path.resolve(), name, folder, limits or Limits(), progress)]
     finally:

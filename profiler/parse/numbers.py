@@ -73,8 +73,8 @@ class Format:
         if comma:
             return cls(".", (f"{comma} numbers look as if they had a decimal comma; the file was read with a point.",))
         if unsure and not point:
-            return cls(".", ("Nothing in the file says whether the comma of 1,234 groups or divides; it was read as one "
-                             "thousand two hundred thirty-four, as Nsight Compute prints it.",))
+            return cls(".", ("Nothing in the file says whether the comma of 1,234 groups or divides; it was read as "
+                             "one thousand two hundred thirty-four, as Nsight Compute prints it.",))
         return cls()
 
     def number(self, text: str) -> int | float | None:

@@ -22,9 +22,10 @@ OWN_REMEDY = "Copy the file again, whole; a report of a newer ncu may need a new
 def read(path: Path, name: str, progress: Callable[[int, int], None] = lambda done, total: None) -> RawFile:
     """The launches of a report called ``name``. ``progress(done, total)`` is called now and then with numbers of
     launches."""
+    frame = blocks.read(path, name)
+    progress(0, frame.results)
     import ncu_report
 
-    frame = blocks.read(path, name)
     context = ncu_report.load_report(str(path))
     ranges = context.num_ranges() if context is not None else 0
     if not ranges:

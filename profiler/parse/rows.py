@@ -13,7 +13,7 @@ from profiler.parse.numbers import Format, looks_numeric
 from profiler.parse.raw import SUMMED, RawFile, RawLaunch, triple
 
 if TYPE_CHECKING:
-    from profiler.parse.text import Table
+    from profiler.parse.tables import Table
 
 IDENTITY = frozenset((
     "ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Context", "Stream", "Block Size", "Grid Size",

@@ -49,51 +49,55 @@ def _limit_memory(limit: int) -> None:
 
 def _work(source: Path, name: str, out: Path) -> None:
     """Read ``source`` into OUT/result: one folder for each bundle, named 000, 001, ... in order."""
-    from profiler import bundle
     from profiler.parse import archive, compressed, sniff
 
     result = out / "result"
     result.mkdir()
     form, inner = _form(source, name), name
+    file = {"name": name, **_digest(source)}
     if form == sniff.COMPRESSED:
         source, inner = compressed.unpack(source, out / "unpacked", name), f"the content of {name}"
         form = _form(source, inner)
     if form == sniff.COMPRESSED:
         raise errors.UnsupportedFile(f"{name} is packed twice.", remedy="Unpack it first, then open what is inside.")
     if form != sniff.ARCHIVE:
-        _read(source, inner, form, {"name": name, **_digest(source)}, result / "000", out)
+        _read(source, inner, form, file, result / "000", out)
         return
     (out / "members").mkdir()
     members = archive.unpack(source, out / "members", name)
     if members == [out / "members"]:
+        from profiler import bundle
+
         bundle.read(members[0])  # what can be read here can be read by the app
         members[0].rename(result / "000")
         return
     for number, member in enumerate(members):
-        form = _form(member, member.name)
+        form, file = _form(member, member.name), {"name": member.name, **_digest(member)}
         if form in (sniff.ARCHIVE, sniff.COMPRESSED) and not member.name.endswith(".ncu-repz"):
             raise errors.UnsupportedFile(f"{name} holds another archive, {member.name}.", remedy="Unpack it first.")
         if form == sniff.COMPRESSED:
             member = compressed.unpack(member, member.with_suffix(".unpacked"), member.name)
-            form = _form(member, member.name)
-        _read(member, member.name, form, {"name": member.name, **_digest(member)}, result / f"{number:03d}", out)
+            form = _form(member, f"the content of {file['name']}")
+        _read(member, str(file["name"]), form, file, result / f"{number:03d}", out)
 
 
 def _read(source: Path, name: str, form: str, file: dict[str, Any], target: Path, out: Path) -> None:
-    """One report or export → the bundle ``target``."""
-    from profiler import bundle
-    from profiler.parse import build, report, sniff, text
+    """One report or export, called ``name`` in errors → the bundle ``target``; file: {name, sha256, bytes}."""
+    from profiler.parse import report, sniff, text
 
     if form == sniff.REPORT:
         if source.suffix == ".ncu-repz":  # by this ending NVIDIA's reader expects a compressed one
             source = Path(shutil.copyfile(source, out / f"{target.name}.ncu-rep"))
-        raw = report.read(source, name, lambda done, total: print("progress", done, total, flush=True))
+        raw = report.read(source, name, _progress)
     elif form == sniff.TEXT:
-        raw = text.read(source.read_bytes())
+        raw = text.read(source.read_bytes(), _progress)
     else:
         raise errors.UnsupportedFile(f"{name} holds another archive.",
                                      remedy="Unpack it first, then open what is inside.")
-    bundle.write(build.bundle(raw, str(file["name"]), file), target)
+    from profiler import bundle
+    from profiler.parse import build
+
+    bundle.write(build.bundle(raw, file["name"], file), target)
 
 
 def _form(source: Path, name: str) -> str:
@@ -101,6 +105,10 @@ def _form(source: Path, name: str) -> str:
 
     with open(source, "rb") as stream:
         return sniff.form(stream.read(4096), source.stat().st_size, name)
+
+
+def _progress(done: int, total: int) -> None:
+    print("progress", done, total, flush=True)
 
 
 def _digest(source: Path) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from profiler import parse
+from profiler.bundle import Bundle
 from profiler.errors import FlashScopeError
 from profiler.parse import Limits
 
@@ -105,7 +106,7 @@ def one(seed: int, number: int, files: list[Path], clean: dict[Path, str]) -> tu
     return form, kind, outcome
 
 
-def fingerprint(bundle: parse.Bundle) -> str:
+def fingerprint(bundle: Bundle) -> str:
     """All values of a bundle, to see whether any changed."""
     launches = bundle.launches.drop(columns=["source"])
     return launches.to_csv(index=False) + bundle.metrics.to_csv(index=False)
@@ -115,10 +116,10 @@ def run(count: int, seed: int, small: bool = False, workers: int = 2) -> Counter
     """Read ``count`` damaged files and count what came of them."""
     files = sample_files(small)
     clean = {path: fingerprint(parse.load(path)) for path in files}
-    before = set(Path(tempfile.gettempdir()).glob("flashscope-*"))
+    before = set(Path(tempfile.gettempdir()).glob("flashscope-read-*"))
     with ThreadPoolExecutor(workers) as pool:
         outcomes = Counter(pool.map(lambda number: one(seed, number, files, clean), range(count)))
-    left = set(Path(tempfile.gettempdir()).glob("flashscope-*")) - before
+    left = set(Path(tempfile.gettempdir()).glob("flashscope-read-*")) - before
     if left:
         print(f"left in the temporary folder: {len(left)} (of this or another process)", file=sys.stderr)
     return outcomes

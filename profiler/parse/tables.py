@@ -1,0 +1,160 @@
+"""Finding CSV tables in what ncu printed, among whatever a program printed around them."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Callable, Iterator
+
+from profiler import metrics
+from profiler.parse.numbers import looks_numeric, looks_numeric_or_none
+
+DELIMITERS = (",", ";", "\t")
+LONGEST_JOINED = 1 << 20  # characters of a row that goes on over line breaks
+WANTED = metrics.raw_names() | metrics.SHOWN_NAMES
+csv.field_size_limit(1 << 24)
+
+
+class Table:
+    """A CSV table as found. kind: "long", "summary" or "wide"; full: its header; rows: cells of the kept columns.
+
+    header, place: names and numbers of the kept columns (all of them, unless lean); cut: lines that begin as rows and
+    are not whole; left_out: metrics that were not kept.
+    """
+
+    def __init__(self, kind: str, full: list[str], delimiter: str, lean: bool = False):
+        self.kind, self.full, self.delimiter = kind, full, delimiter
+        self.full_place = {name: i for i, name in enumerate(full)}
+        self.rows: list[list[str]] = []
+        self.cut = 0
+        self.left_out: set[str] = set()
+        self._picked: list[int] | None = None
+        self._wanted = WANTED if lean else None
+        self.header = full
+        if lean and kind == "wide":
+            self._picked = [i for i, name in enumerate(full) if name in WANTED or "__" not in name]
+            self.header = [full[i] for i in self._picked]
+            self.left_out = set(full) - set(self.header)
+        self.place = {name: i for i, name in enumerate(self.header)}
+
+    def add(self, record: str) -> None:
+        """Keep a line that is a row of the table, count one that begins as a row, pass over any other."""
+        if self.delimiter not in record and len(self.full) > 1:
+            return
+        cells = _cells(record, self.delimiter)
+        if not _belongs(cells, self):
+            self.cut += _begins(record, self)
+            return
+        if self._picked is not None:
+            cells = [cells[i] for i in self._picked if i < len(cells)]
+        elif self._wanted is not None and self.kind != "wide":
+            name = cells[self.place["Metric Name"]].strip()
+            if "__" in name and name not in self._wanted:
+                self.left_out.add(name)
+                return
+        self.rows.append(cells)
+
+
+def _cells(line: str, delimiter: str) -> list[str]:
+    """Cells of one line; none when it is not well-formed, as where a quoted cell is cut off."""
+    try:
+        return next(csv.reader(line.split("\n"), delimiter=delimiter, strict=True), [])
+    except csv.Error:
+        return []
+
+
+RAW_NAME = re.compile(r"[a-z0-9]+__[a-z0-9_]+(?:\.[a-z0-9_]+)*(?: \[[^\]]*\])?")
+
+
+def _kind(header: list[str]) -> str:
+    names = {cell.strip() for cell in header}
+    if "Metric Name" in names:
+        if "Metric Value" in names:
+            return "long"
+        return "summary" if "Average" in names else ""
+    raw = sum(1 for cell in names if RAW_NAME.fullmatch(cell))
+    return "wide" if raw and (raw >= 2 or "Kernel Name" in names or len(names) == raw) else ""
+
+
+def delimited(line: str) -> tuple[str, str, list[str]] | None:
+    """(kind, delimiter, header) when ``line`` is the header of a table."""
+    if "__" not in line and "Metric Name" not in line:
+        return None
+    for delimiter in DELIMITERS:
+        if delimiter in line or (delimiter == "," and RAW_NAME.fullmatch(line.strip().strip('"'))):
+            header = [cell.strip() for cell in _cells(line, delimiter)]
+            kind = _kind(header)
+            if kind:
+                return kind, delimiter, header
+    return None
+
+
+def find(lines: list[str], lean: bool = False, progress: Callable[[int, int], None] = lambda done, total: None,
+         ) -> Iterator[Table]:
+    """Every CSV table of the file, in order. A line that cannot belong to a table (program output, ==PROF==) is
+    passed over. lean: of a wide table or a long one keep only the metrics that something uses."""
+    table: Table | None = None
+    record = ""
+    for number, record in enumerate(_records(lines)):
+        if number % 5000 == 0:
+            progress(number, len(lines))
+        if not record or record.startswith("=="):
+            continue
+        header = delimited(record)
+        if header:
+            if table is None or header[2] != table.full:
+                if table is not None:
+                    yield table
+                table = Table(header[0], header[2], header[1], lean)
+        elif table is not None:
+            table.add(record)
+    if table is not None:
+        if table.kind == "wide" and len(table.full) > 1 and looks_numeric(record):
+            table.cut += 1  # the last line, cut before its first delimiter
+        yield table
+
+
+def _belongs(cells: list[str], table: Table) -> bool:
+    """Whether a line is a row of ``table`` rather than program output with commas in it, or parts of two rows."""
+    if len(cells) > len(table.full):
+        return False
+    place = table.full_place
+    if table.kind in ("long", "summary"):
+        if len(cells) <= place["Metric Name"] or ("ID" in place and not cells[place["ID"]].strip().isdecimal()):
+            return False
+        return all(re.fullmatch(pattern, cells[place[name]].strip()) for name, pattern in _SHAPES if name in place)
+    if "ID" in place:
+        key = cells[place["ID"]].strip() if len(cells) > place["ID"] else "x"
+        return (key.isdecimal() or key == "") and len(cells) > len(table.full) // 2
+    return len(cells) == len(table.full) and (not table.rows or any(map(looks_numeric_or_none, cells)))
+
+
+_SHAPES = (("CC", r"(?:\d+[.,]\d+)?"), ("Block Size", r"(?:\(.*\))?"), ("Grid Size", r"(?:\(.*\))?"))
+
+
+def _begins(record: str, table: Table) -> bool:
+    """Whether a line that is no row begins as one: with a quoted launch number, or with numbers only."""
+    first, *rest = record.split(table.delimiter)
+    if "ID" in table.full_place:
+        return record.startswith('"') and first.strip('" ').isdecimal()
+    return table.kind == "wide" and bool(rest) and all(looks_numeric(cell) for cell in (first, *rest))
+
+
+def _records(lines: list[str]) -> Iterator[str]:
+    """Lines, with those joined whose quoted cell goes on over a line break; a quote that never closes joins nothing."""
+    index = 0
+    while index < len(lines):
+        line = lines[index]
+        if line.startswith('"') and line.count('"') % 2:
+            joined = line
+            for extra in range(1, 30):
+                if index + extra >= len(lines) or lines[index + extra].startswith("=="):
+                    break
+                joined += "\n" + lines[index + extra]
+                if len(joined) > LONGEST_JOINED:
+                    break
+                if joined.count('"') % 2 == 0:
+                    line, index = joined, index + extra
+                    break
+        yield line.rstrip("\n")
+        index += 1
