@@ -8,15 +8,16 @@ from typing import Any
 
 import torch
 
-FLUSH_BYTES = (
-    512 * 2**20
-)  # more than twice any L2, and long enough that the launches behind it are queued before it ends
+FLUSH_BYTES = 512 * 2**20  # more than twice any L2
+# The GPU waits this many cycles, about a millisecond, before a pair, so that every launch is queued when its turn comes:
+# otherwise the time of a short kernel is that of the Python which launches it (flash2 at N 4096: 294 µs, not 192).
+WAIT_CYCLES = 2_000_000
 
 
 class GpuClock:
     """CUDA events. L2 is flushed before the first call by writing a large buffer, outside the timed region."""
 
-    how = "CUDA events"
+    how = "CUDA events, launches queued beforehand"
 
     def __init__(self) -> None:
         l2 = getattr(torch.cuda.get_device_properties(0), "L2_cache_size", 0) or 0
@@ -26,6 +27,7 @@ class GpuClock:
     def pair(self, call: Callable[[], Any]) -> tuple[Any, Any, Any]:
         """Run ``call`` twice after a flush, the first time cold, the second warm; marks for ``read``."""
         start, middle, end = (torch.cuda.Event(enable_timing=True) for _ in range(3))
+        torch.cuda._sleep(WAIT_CYCLES)
         self._buffer.zero_()
         start.record()
         call()
