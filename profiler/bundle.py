@@ -18,6 +18,7 @@ from profiler.errors import BadInput, DamagedFile, NewerSchema
 
 SCHEMA_VERSION = 1
 PROFILE = "profile.json"
+MOST_METRICS = 1_000_000  # rows; of a larger table only those that a column uses are loaded: memory stays bounded
 
 
 @dataclass(frozen=True)
@@ -55,11 +56,13 @@ def read(folder: Path) -> Bundle:
     if version > SCHEMA_VERSION:
         raise NewerSchema(f"{Path(folder).name}: bundle schema {version}, and this FlashScope reads up to {SCHEMA_VERSION}.",
                           remedy="Update FlashScope to open it.")
-    frames = {
-        name: table.read(name, file) if (file := Path(folder) / f"{name}.parquet").is_file() else table.make(name)
-        for name in table.TABLES
-    }
     notes = tuple(str(note) for note in profile.get("notes", ()))
+    frames, files = {}, {name: Path(folder) / f"{name}.parquet" for name in table.TABLES}
+    for name, file in files.items():
+        part = "used_for" if name == "metrics" and file.is_file() and table.rows(file) > MOST_METRICS else None
+        frames[name] = table.read(name, file, part) if file.is_file() else table.make(name)
+        if part:
+            notes += (f"{table.rows(file):,} raw metrics, of which only those that a column uses are loaded.",)
     return Bundle(Path(folder).name, profile, notes=notes, **frames).renamed(Path(folder).name)
 
 

@@ -168,14 +168,27 @@ def write(table: str, frame: pd.DataFrame, path: Path) -> None:
     validate(table, frame).to_parquet(path, index=False, compression="zstd")
 
 
-def read(table: str, path: Path) -> pd.DataFrame:
-    """Read a parquet file and check it against the schema."""
+def read(table: str, path: Path, present: str | None = None) -> pd.DataFrame:
+    """Read a parquet file and check it against the schema; present: only rows in which this column is not null."""
+    from pyarrow import dataset
+
     try:
-        frame = pd.read_parquet(path, dtype_backend="numpy_nullable")
+        filters = None if present is None else dataset.field(present).is_valid()
+        frame = pd.read_parquet(path, dtype_backend="numpy_nullable", filters=filters)
     except Exception as error:  # pyarrow raises many classes for a damaged file
         raise DamagedFile(f"{path.name}: not a readable parquet table ({str(error)[:120]}).",
                           remedy="Copy the bundle again, or import the original reports again.") from error
     return validate(table, frame)
+
+
+def rows(path: Path) -> int:
+    """Number of rows of a parquet file, without reading them; 0 when it is not one."""
+    from pyarrow import ArrowInvalid, parquet
+
+    try:
+        return parquet.read_metadata(path).num_rows
+    except (ArrowInvalid, OSError):
+        return 0
 
 
 def records(frame: pd.DataFrame) -> list[dict[str, Any]]:

@@ -12,8 +12,10 @@ import struct
 import sys
 import tempfile
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from profiler import bundle as bundles
@@ -230,6 +232,18 @@ def test_a_bundle_of_tomorrow(tmp_path):
         (folder / "profile.json").write_text(text.replace('"schema_version": 1', '"schema_version": 99'))
 
     refused(bundle_zip(tmp_path, newer), "mine.zip", NewerSchema)
+
+
+def test_of_a_very_large_table_only_what_is_used_is_loaded(tmp_path, monkeypatch):
+    made = synthetic.bundle(lengths=(512,), masks=("full",), head_dims=(64,))
+    unused = made.metrics.assign(metric="sm__other.sum", used_for=None)
+    both = pd.concat([made.metrics, unused]).sort_values("launch", kind="stable", ignore_index=True)
+    folder = bundles.write(replace(made, metrics=both), tmp_path / "large")
+    assert len(bundles.read(folder).metrics) == 2 * len(made.metrics)
+    monkeypatch.setattr(bundles, "MOST_METRICS", len(made.metrics))
+    part = bundles.read(folder)
+    assert set(part.metrics["metric"]) == {"dram__bytes_read.sum"} and len(part.metrics) == len(made.metrics)
+    assert any("only those that a column uses" in note for note in part.notes)
 
 
 def test_a_zip_of_several_reports(tmp_path, small_report):
