@@ -20,6 +20,7 @@ LIST = {  # section -> (file, title); the first page is the default
         ("occupancy", text.OCCUPANCY),
         ("scaling", text.SCALING),
         ("launches", text.LAUNCHES),
+        ("compare", text.COMPARING),
         ("about_data", text.ABOUT_DATA),
     ),
 }

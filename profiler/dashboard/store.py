@@ -170,11 +170,16 @@ def _read(path: str, version: str) -> Bundle:
     return bundle.read(Path(path))
 
 
-def derive(source: Source, function: Callable[..., T], *arguments: Any, **named: Any) -> T:
-    """`function(bundle, ...)`, computed once for one source and arguments. Read the result, never change it."""
+def derive(source: Source | tuple[Source, ...], function: Callable[..., T], *arguments: Any, **named: Any) -> T:
+    """`function(bundle, ...)`, computed once for one source and arguments. Read the result, never change it.
+
+    Of several sources, `function` gets the list of their bundles.
+    """
     what = f"{function.__module__}.{function.__qualname__}"
-    return _derived((source.key, source.version, what, repr(arguments), repr(sorted(named.items()))),
-                    lambda: function(load(source), *arguments, **named))
+    several = source if isinstance(source, tuple) else (source,)
+    key = [f"{s.key} {s.label} {s.version}" for s in several]
+    return _derived((*key, what, repr(arguments), repr(sorted(named.items()))), lambda: function(
+        [load(s) for s in several] if isinstance(source, tuple) else load(source), *arguments, **named))
 
 
 @st.cache_resource(max_entries=400, ttl=IDLE_SECONDS, show_spinner=False)

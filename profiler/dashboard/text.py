@@ -11,6 +11,7 @@ MEMORY_IO = "Memory IO"
 LAUNCHES = "Launches"
 OCCUPANCY = "Occupancy & Tensor Cores"
 SCALING = "Scaling"
+COMPARING = "Compare"
 ABOUT_DATA = "About the data"
 
 # state
@@ -208,3 +209,15 @@ VALUES = "The values and their predictions"
 VERDICT_COUNTS = {"holds": "{n} hold", "fails": "{n} fail", "cannot tell": "{n} cannot be told"}
 CLAIM_TOLERANCE = "Held to: {tolerance}. Numbers are {kind}."
 NEXT = "Next"
+
+# Compare
+SOURCES = "Sources"
+COMPARE_NEEDS_TWO = "Comparing takes two sources."
+COMPARE_NEEDS_TWO_REMEDY = ("Choose a second one above, or add a report in the sidebar: from another GPU, another day, "
+                            "or another version of a kernel.")
+COMPARE_DIFFERS = "Before any ratio: these sources differ in {names}."
+COMPARE_RECORDED = "How each was recorded"
+GPU, SM_CLOCK = "GPU", "SM clock under the profiler"
+SAME_OR_NOT, SAME_WORD, DIFFERS = "across", "same", "differs"
+CARD_HBM = "HBM bytes"
+TIME_UNPROFILED = "Time, unprofiled median"

@@ -31,7 +31,7 @@ def test_page_on_a_recorded_profile(page, open_page):
     app = open_page(page)
     assert_sound(app)
     assert not app.info
-    assert app.title or charts(app)
+    assert app.title or charts(app) or any(text.COMPARE_NEEDS_TWO in m.value for m in app.markdown)
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -123,3 +123,13 @@ def test_an_unexpected_error_is_a_number_and_never_a_traceback(data, monkeypatch
     assert len(app.error) == 1 and "secret detail" not in app.error[0].value
     number = caplog.records[-1].getMessage().split()[-1]
     assert number in app.error[0].value and "secret detail" in caplog.text
+
+
+def test_compare_says_what_differs_before_any_number(data):
+    app = upload(visit("compare"), REPORTS / "h100_five_kernels.ncu-rep", REPORTS / "rtx3070_nvtx_ranges.ncu-rep")
+    assert_sound(app)
+    assert any("differ in" in i.value and "GPU" in i.value for i in app.info)
+    recorded = app.dataframe[0].value
+    row = recorded[recorded["what"] == "GPU"].iloc[0]
+    assert row["across"] == "differs" and row["synthetic"] == "Synthetic GPU"
+    assert "3070" in row["rtx3070_nvtx_ranges.ncu-rep"]

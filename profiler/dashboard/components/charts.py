@@ -22,14 +22,16 @@ def theme() -> str:
     return "dark" if st.context.theme.type == "dark" else "light"
 
 
-def show(source: store.Source, function: Callable[..., Any], *arguments: Any, key: str, **named: Any) -> pd.DataFrame:
+def show(source: store.Source | tuple[store.Source, ...], function: Callable[..., Any], *arguments: Any, key: str,
+         **named: Any) -> pd.DataFrame:
     """Draw `function(bundle, ..., theme=...)` with the download of exactly what it draws; that table."""
     figure = store.derive(source, function, *arguments, theme=theme(), **named)
     if not figure.data:
         words = {note.name: note.text for note in figure.layout.annotations}
         boxes.missing(_plain(words.get("title", "")), boxes.plain(_plain(words.get("subtitle", ""))))
         return to_frame(figure)
-    name = filename(f"{key}-{source.label}")
+    label = "-".join(s.label for s in source) if isinstance(source, tuple) else source.label
+    name = filename(f"{key}-{label}")
     st.plotly_chart(
         figure, width="stretch", theme=None, key=f"chart.{key}",
         config={"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"],

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from profiler import table
+from profiler import devices, table
 from profiler.bundle import Bundle
 from profiler.figures import labels
 from profiler.figures.points import attention_points, attention_roofs, launch_points
@@ -34,11 +34,14 @@ def launches(bundle: Bundle, *, level: str, theme: str) -> Any:
 
 
 def device_roofs(bundle: Bundle) -> dict[str, list[Roof]]:
-    """GPU name -> its roofs, from the counters of the launch that names the tensor peak, else the first one."""
+    """GPU name -> its roofs, from the counters of a launch (one that names the tensor peak, if any), the ceilings
+    measured beside it, and the data sheet where exactly that GPU is known."""
     found = {}
     for device, rows in bundle.launches.groupby("device", dropna=False, sort=False):
         peaked = rows[rows["tensor_peak_flops_per_s"].notna()]
         row = table.records((peaked if len(peaked) else rows).head(1))[0]
-        found["" if pd.isna(device) else str(device)] = roofs(
-            counters=row, ceilings=bundle.profile.get("ceilings", ()), dtype=row["tensor_dtype"])
+        name, dtype = "" if pd.isna(device) else str(device), row["tensor_dtype"]
+        sheet = devices.find(name, row["cc"], row["sm_count"])
+        found[name] = roofs(counters=row, ceilings=bundle.profile.get("ceilings", ()), dtype=dtype,
+                            device=sheet.spec(dtype or "fp16") if sheet else None)
     return {"": next(iter(found.values()))} if len(found) == 1 else found

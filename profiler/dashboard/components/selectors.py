@@ -68,6 +68,28 @@ def source_only() -> View | None:
     return View(source, store.load(source))
 
 
+def several_sources() -> tuple[store.Source, ...]:
+    """The choice of sources to compare; empty, and the empty state drawn, where there is none."""
+    everything = store.sources()
+    if not everything:
+        boxes.no_source()
+        return ()
+    names = {key: source.label for key, source in everything.items()}
+    picked = state.select_several(text.SOURCES, "sources", names, list(names)[:3], st.pills, selection_mode="multi")
+    return tuple(everything[key] for key in picked)
+
+
+def common_shape(bundles: dict[str, Bundle], tables: dict[str, pd.DataFrame]) -> View | None:
+    """The choice of shape and mask among those that most sources share; None where no source names one."""
+    known = pd.concat([table.assign(source=name) for name, table in tables.items()])
+    if known.empty:
+        return None
+    shared = known.groupby([*SHAPE, "mask", "direction"])["source"].transform("nunique")
+    known = known[shared == shared.max()]
+    first = known["source"].iloc[0]
+    return _rest(store.Source(first, first, "", ""), bundles[first], known, over_n=False)
+
+
 def _source(everything: dict[str, store.Source]) -> str:
     recorded = [key for key, s in everything.items() if s.origin == "recorded"]
     names = {key: source.label for key, source in everything.items()}

@@ -1,0 +1,83 @@
+"""Several sources beside one another: what differs in how they were recorded, then their numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+
+from profiler.bundle import Bundle
+from profiler.dashboard import text
+from profiler.dashboard.components import rooflines
+from profiler.figures import labels, select, units
+from profiler.figures.points import attention_points, launch_points
+from profiler.figures.roofline import roofline
+from profiler.spec import AttentionShape
+
+RECORDED = ("driver", "cuda", "torch", "triton", "cudnn", "ncu", "cache_control", "clock_control", "replay_mode")
+
+
+def recorded(bundles: Sequence[Bundle]) -> pd.DataFrame:
+    """How each source was recorded, one row a fact, and whether the sources differ in it."""
+    facts: dict[str, list[str]] = {text.GPU: [gpu(b) for b in bundles], text.SM_CLOCK: [clock(b) for b in bundles]}
+    for key in RECORDED:
+        facts[text.PROVENANCE.get(key, key.replace("_", " "))] = [str(b.profile.get(key) or units.NOT_AVAILABLE)
+                                                                  for b in bundles]
+    names = [b.name for b in bundles]
+    return pd.DataFrame([{
+        text.WHAT: what, **dict(zip(names, values)),
+        text.SAME_OR_NOT: text.SAME_WORD if len(set(values)) == 1 else text.DIFFERS,
+    } for what, values in facts.items() if set(values) != {units.NOT_AVAILABLE}])
+
+
+def gpu(bundle: Bundle) -> str:
+    """The GPU's name, from the profile or the launches."""
+    named = (bundle.profile.get("gpu") or {}).get("name") or next(iter(bundle.launches["device"].dropna()), None)
+    return str(named or text.GPU_NOT_NAMED)
+
+
+def clock(bundle: Bundle) -> str:
+    """The range of SM clocks during the profiled launches."""
+    clocks = bundle.launches["sm_clock_hz"].dropna()
+    if clocks.empty:
+        return units.NOT_AVAILABLE
+    low, high = units.clock(clocks.min()), units.clock(clocks.max())
+    return low if low == high else f"{low} – {high}"
+
+
+def numbers(bundles: Sequence[Bundle], shape: AttentionShape, direction: str) -> pd.DataFrame:
+    """What each source measured of each implementation on one shape; nothing is averaged."""
+    out: list[dict[str, Any]] = []
+    for bundle in bundles:
+        of_shape = select.matching(bundle.launches, shape, direction=direction)
+        timed = select.matching(bundle.timings, shape, direction=direction)
+        for name in dict.fromkeys([*of_shape["implementation"], *timed["implementation"]]):
+            rows = select.launches(bundle, shape, name, direction)
+            timing = select.timing(bundle, shape, name, direction) or {}
+            read, written = select.total(rows["dram_read_bytes"]), select.total(rows["dram_write_bytes"])
+            out.append({
+                text.SOURCE: bundle.name, text.IMPLEMENTATION: labels.implementation(name),
+                text.CARD_HBM: units.nbytes(None if read is None or written is None else read + written),
+                text.CARD_FLOPS: units.flop(select.total(rows["tensor_flops"])),
+                text.TIME_UNPROFILED: units.duration(timing.get("median_ns")),
+                text.CARD_MEMORY: units.nbytes(timing.get("peak_memory_bytes")),
+                text.CARD_ERROR: units.number(timing.get("error_relative"))})
+    return pd.DataFrame(out)
+
+
+def shared_roofline(bundles: Sequence[Bundle], shape: AttentionShape | None, direction: str, *, level: str,
+                    theme: str) -> Any:
+    """Every source's points on one roofline, under the roofs of each GPU; on a shape its implementations as wholes."""
+    points, roofs = [], {}
+    for bundle in bundles:
+        names = select.matching(bundle.launches, shape, direction=direction)["implementation"].unique() if shape else ()
+        found = attention_points(bundle, shape, names, level=level, stages=(), direction=direction) if shape else \
+            launch_points(bundle, level=level)
+        points.append(found.assign(label=[f"{label} · {bundle.name}" for label in found["label"]]))
+        for device, group in rooflines.device_roofs(bundle).items():
+            roofs.setdefault(device or gpu(bundle), group)
+    about = f"{labels.shape(shape)}." if shape else ""
+    profile = {"gpu": {"name": labels.join(list(roofs))}}
+    return roofline(pd.concat(points, ignore_index=True), roofs, profile, about=about, level=level, arrow=None,
+                    theme=theme)

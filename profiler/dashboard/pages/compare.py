@@ -1,0 +1,28 @@
+"""Compare: sources side by side; first how they differ in recording, then their points and numbers."""
+
+import streamlit as st
+
+from profiler.dashboard import state, store, text
+from profiler.dashboard.components import boxes, charts, compare, selectors
+
+sources = selectors.several_sources()
+if len(sources) < 2:
+    if store.sources():
+        boxes.missing(text.COMPARE_NEEDS_TWO, text.COMPARE_NEEDS_TWO_REMEDY)
+    boxes.end()
+bundles = {source.label: store.load(source) for source in sources}
+tables = {source.label: store.derive(source, selectors.configurations) for source in sources}
+with st.container(horizontal=True, vertical_alignment="bottom"):
+    view = selectors.common_shape(bundles, tables)
+    level = state.select(text.ROOFLINE_LEVEL, "level", text.ROOFLINE_LEVELS, "dram", st.segmented_control)
+shape, direction = (view.shape, view.direction) if view else (None, "forward")
+
+recorded = store.derive(sources, compare.recorded)
+differing = recorded[recorded[text.SAME_OR_NOT] == text.DIFFERS][text.WHAT]
+if len(differing):
+    st.info(text.COMPARE_DIFFERS.format(names=", ".join(differing)), icon=":material/compare_arrows:")
+with st.expander(text.COMPARE_RECORDED):
+    st.dataframe(recorded, hide_index=True)
+charts.show(sources, compare.shared_roofline, shape, direction, level=level, key="compare")
+if shape:
+    st.dataframe(store.derive(sources, compare.numbers, shape, direction), hide_index=True)
