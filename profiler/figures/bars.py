@@ -42,8 +42,8 @@ def bars(bundle: Bundle, shape: AttentionShape, implementations: Sequence[str] =
     s = style.size_of(size)
     names = [labels.implementation(n) for n in implementations]
     height = None if size == "talk" else 190 + 46 * len(names)
-    c = canvas.new(title(data, implementations, quantities), f"{labels.sentence(labels.shape(shape))}.", foot, theme,
-                   size, left=canvas.beside(names, s.body), above=2.6, axis=False, height=height)
+    c = canvas.new(title(data, implementations, quantities), _subtitle(shape, quantities), foot, theme, size,
+                   left=canvas.beside(names, s.body), above=2.6, axis=False, height=height)
     share, gap = (1 - 0.05 * (len(quantities) - 1)) / len(quantities), 0.05
     plot = (s.narrow - c.left - c.right) * share
     for i, quantity in enumerate(quantities):
@@ -55,7 +55,7 @@ def bars(bundle: Bundle, shape: AttentionShape, implementations: Sequence[str] =
         c.figure.update_layout({f"xaxis{axis}": {
             "domain": [start, start + share], "range": [0, most / max(0.3, 1 - room / plot)], "showticklabels": False,
             "showgrid": False, "anchor": "y"}})
-        c.figure.add_annotation(text=f"<b>{labels.sentence(AXIS[quantity][0])}</b>", x=start, y=1, xref="paper",
+        c.figure.add_annotation(text=f"<b>{labels.sentence(AXIS[quantity][2])}</b>", x=start, y=1, xref="paper",
                                 yref="paper", xanchor="left", yanchor="bottom", yshift=4, showarrow=False,
                                 borderpad=0, font={"size": s.body}, name=quantity)
         known = rows.dropna(subset=["value"])
@@ -78,6 +78,12 @@ def bars(bundle: Bundle, shape: AttentionShape, implementations: Sequence[str] =
     return canvas.finish(c, data)
 
 
+def _subtitle(shape: AttentionShape, quantities: Sequence[str]) -> str:
+    """The shape, and what each panel shows where its short heading does not say all."""
+    notes = [AXIS[q][0] for q in quantities if AXIS[q][0] != AXIS[q][2]]
+    return f"{labels.sentence(labels.shape(shape))}. {labels.sentence('; '.join(notes))}."
+
+
 def title(data: pd.DataFrame, implementations: Sequence[str], quantities: Sequence[str]) -> str:
     """The finding: the first fused implementation against naive, quantity by quantity."""
     naive = next((n for n in implementations if labels.is_naive(n)), None)
@@ -85,6 +91,8 @@ def title(data: pd.DataFrame, implementations: Sequence[str], quantities: Sequen
     values = data.set_index(["implementation", "quantity"])["value"]
     parts = []
     for quantity in quantities if naive and fused else ():
+        if quantity == "dram_bytes":
+            continue  # what L2 keeps back would flatter flash; the ledger sets it against the compulsory bytes
         a, b = values.get((naive, quantity)), values.get((fused, quantity))
         if units.missing(a) or units.missing(b) or not a or not b:
             continue

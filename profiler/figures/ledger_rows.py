@@ -7,10 +7,13 @@ from typing import Any
 
 import pandas as pd
 
+from profiler.evidence.ledger import CARRIED, REFETCH, REST
 from profiler.figures import canvas, labels, style, units
 from profiler.figures.place import text_height, text_width, wrap
 
 MARKS = "①②③④⑤⑥⑦⑧⑨⑩⑪⑫⑬⑭⑮⑯⑰⑱⑲⑳"
+SMALL = 0.01  # a residual below this share of its row is left to the hover and the table
+CAUSES = {REFETCH: "refetched", CARRIED: "of earlier kernels", REST: "unexplained"}
 BAR, BENEATH = 0.68, 0.12  # heights of the measured and the predicted bar, in rows
 LIFT = 0.06  # rows by which the measured bar sits above the middle, to make room for the predicted one
 
@@ -40,7 +43,7 @@ def draw_row(c: canvas.Canvas, mine: pd.DataFrame, name: str, y: float, pixels: 
         if text_width(text, s.body) + s.body < r["bytes"] * pixels[0]:
             c.figure.add_annotation(x=end + r["bytes"] / 2, y=y - LIFT, text=text, showarrow=False, borderpad=0,
                                     name=name, font={"size": s.body, "color": style.text_on(colour)})
-        else:
+        elif not units.missing(r["tensor"]) or r["bytes"] > SMALL * mine["bytes"].sum():
             narrow.append(r)
         end += r["bytes"]
     c.figure.add_bar(orientation="h", x=bars["x"], base=bars["base"], y=[y - LIFT] * len(bars["x"]), width=BAR,
@@ -66,7 +69,7 @@ def draw_row(c: canvas.Canvas, mine: pd.DataFrame, name: str, y: float, pixels: 
 
 def _what(r: dict[str, Any]) -> str:
     """The tensor of a segment, or the cause of bytes that no tensor explains."""
-    return str(r["cause"]) if units.missing(r["tensor"]) else labels.tensor(r["tensor"])
+    return CAUSES.get(r["cause"], str(r["cause"])) if units.missing(r["tensor"]) else labels.tensor(r["tensor"])
 
 
 def _mark(r: dict[str, Any]) -> str:

@@ -10,12 +10,15 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from profiler.figures import canvas, labels, style, units
-from profiler.figures.place import LOWER_LEFT, LOWER_RIGHT, UPPER_LEFT, UPPER_RIGHT, Placer
+from profiler.figures.place import LOWER_LEFT, LOWER_RIGHT, UPPER_LEFT, UPPER_RIGHT, Placer, text_width
 from profiler.figures.points import LEVEL_NAMES
 from profiler.model import Roof, pick, ridge
 from profiler.model.roofs import COUNTERS, MEASURED, ROOF_NAMES
 
-DASH = {COUNTERS: "solid", MEASURED: "dash"}  # anything else, a data sheet or a figure entered by hand, is dotted
+NAMES = {**ROOF_NAMES, "tensor": "dense tensor"}
+SOURCES = {COUNTERS: "counters", MEASURED: "measured"}
+STROKES = {COUNTERS: "solid", MEASURED: "dashed"}  # anything else, a data sheet or a figure entered by hand, is dotted
+DASH = {"solid": "solid", "dashed": "dash", "dotted": "dot"}
 HOVER = ("<b>%{customdata[2]}</b><br>%{customdata[3]}<br>%{customdata[4]} at %{customdata[5]}<br>%{customdata[6]}<br>"
          "%{customdata[7]}<br>time %{customdata[8]}<br>%{customdata[9]}launch %{customdata[10]} of %{customdata[1]}"
          "<extra></extra>")
@@ -33,13 +36,18 @@ def roofline(points: pd.DataFrame, roofs: Sequence[Roof] | Mapping[str, Sequence
     groups = {str(k): list(v) for k, v in roofs.items()} if isinstance(roofs, Mapping) else {"": list(roofs)}
     drawn = points[points["why_not_drawn"].isna()]
     raised = "" if drawn["bytes_kind"].eq("measured").all() else ", bytes below compulsory raised to it (predicted)"
-    foot = canvas.foot(profile or {}, f"points measured{raised}, roofs by the source they name")
+    foot = canvas.foot(profile or {}, f"points measured{raised}; roofs: solid from the report's counters, "
+                                       "dashed measured, dotted from a data sheet")
     if drawn.empty:
         return canvas.unavailable("No launch can be put under a roof", _absent(points) or "The source holds no launch.",
                                   foot, theme, size)
     t, s = style.theme_of(theme), style.size_of(size)
     words = LEVEL_NAMES[level]
-    limits = _limits(drawn, groups, level)
+    named = drawn[drawn["whole"]] if drawn["whole"].any() else drawn
+    names = {r.Index: f"<b>{labels.escape(r.label)}</b> {units.number(r.flops_per_s / 1e12)}"
+             for r in named.itertuples()}
+    beside = (max(text_width(text, s.body) for text in names.values()) + 3 * s.marker) / (0.8 * s.narrow)
+    limits = _limits(drawn, groups, level, beside)
     y_ticks = canvas.decades(*limits[2:])
     c = canvas.new(title(points, groups, level, arrow), _subtitle(points, groups, level, about), foot, theme, size,
                    left=canvas.beside([units.tick(v / 1e12) for v in y_ticks], s.body) + 1.9 * s.body)
@@ -57,7 +65,7 @@ def roofline(points: pd.DataFrame, roofs: Sequence[Roof] | Mapping[str, Sequence
             hovertext=line["hover"],
             line={"color": style.SPECIAL if line["roof"].name == "special" else t.ink if line["active"] else t.muted,
                   "width": s.line * (2.6 if line["tie"] else 1 if line["active"] else 0.5),
-                  "dash": DASH.get(line["roof"].source, "dot")})
+                  "dash": DASH[line["dash"]]})
     for r in drawn.itertuples():
         placer.avoid_point(r.intensity, r.flops_per_s, _marker(r, s) * 0.6)
     c.figure.add_scatter(
@@ -69,14 +77,11 @@ def roofline(points: pd.DataFrame, roofs: Sequence[Roof] | Mapping[str, Sequence
                 "line": {"width": 1.5, "color": [style.outline(style.mark(r.implementation or r.label).colour, t)
                                                  for r in drawn.itertuples()]}})
     _arrow(c, placer, points, arrow, words)
-    for line in lines:
-        _name_roof(c, placer, line, lines)
-    whole = drawn["whole"] if drawn["whole"].any() else ~drawn["whole"]
-    for r in sorted(drawn[whole].itertuples(), key=lambda r: -r.ns)[:12]:
-        text = f"<b>{labels.escape(r.label)}</b> {units.number(r.flops_per_s / 1e12)}"
-        spot = placer.put(text, r.intensity, r.flops_per_s, s.body, distance=s.marker * 0.9)
+    for r in sorted(named.itertuples(), key=lambda r: (-style.layer(r.implementation), -r.ns))[:12]:
+        spot = placer.put(names[r.Index], r.intensity, r.flops_per_s, s.body, distance=s.marker * 0.9)
         canvas.write(c, spot, s.body, x_log=True, y_log=True)
-    for _, near in drawn[~whole].groupby([drawn["intensity"].map(_place), drawn["flops_per_s"].map(_place)]):
+    _name_roofs(c, placer, lines)
+    for _, near in drawn.drop(named.index).groupby([drawn["intensity"].map(_place), drawn["flops_per_s"].map(_place)]):
         text = ", ".join(labels.escape(text) for text in near["label"].drop_duplicates())
         spot = placer.put(text, near["intensity"].iloc[0], near["flops_per_s"].iloc[0], s.body, distance=s.marker * 0.6)
         canvas.write(c, spot, s.body, x_log=True, y_log=True)
@@ -92,16 +97,21 @@ def _marker(r: Any, s: style.Size) -> float:
     return s.marker * (1.15 if r.whole or r.stage is None else 0.7)
 
 
-def _limits(drawn: pd.DataFrame, groups: Mapping[str, Sequence[Roof]], level: str) -> tuple[float, float, float, float]:
-    """Ranges of intensity and FLOP/s that hold every point, every ridge and the roofs' names."""
+def _limits(drawn: pd.DataFrame, groups: Mapping[str, Sequence[Roof]], level: str,
+            beside: float) -> tuple[float, float, float, float]:
+    """Ranges of intensity and FLOP/s that hold every point, every ridge and the roofs' names.
+
+    beside: share of the width that a name needs to the right of the last point.
+    """
     every = [r for group in groups.values() for r in group]
     tops = [r.value for r in every if r.unit == "FLOP/s"]
     ridges = [ridge(a, b) for group in groups.values() for a in group for b in group
               if a.name == "tensor" and b.name == level]
     x = [*drawn["intensity"], *ridges]
     y = [*drawn["flops_per_s"], *tops]
-    low_x, high_x = min(min(x) / 40, 0.5), max(x) * 8
-    return low_x, high_x, min(drawn["flops_per_s"]) / 8, max(y) * 2.6
+    low_x, share = min(min(x) / 40, 0.5), min(beside, 0.4)
+    high_x = (max(x) / low_x**share) ** (1 / (1 - share))
+    return low_x, max(high_x, 8 * max(x)), min(drawn["flops_per_s"]) / 8, max(y) * 2.6
 
 
 def _lines(device: str, group: Sequence[Roof], level: str,
@@ -126,29 +136,42 @@ def _lines(device: str, group: Sequence[Roof], level: str,
             xs, ys = [min(max(start, low), high), high], [roof.value] * 2
         amount = units.bandwidth(roof.value) if roof.unit == "B/s" else units.flops(roof.value)
         out.append({"roof": roof, "x": xs, "y": ys, "active": active,
+                    "dash": STROKES.get(roof.source, "dotted"),
                     "tie": roof.name == "special" and tensor is not None and abs(roof.value / tensor.value - 1) < 0.02,
-                    "text": f"{device + ': ' if device else ''}{ROOF_NAMES[roof.name]} {amount}, {roof.source}",
+                    "text": f"{device + ': ' if device else ''}{NAMES[roof.name]} {amount}, "
+                            f"{SOURCES.get(roof.source, roof.source)}",
                     "hover": f"{ROOF_NAMES[roof.name]}: {amount}<br>{roof.source}: {labels.escape(roof.how)}"})
     return out
 
 
-def _name_roof(c: canvas.Canvas, placer: Placer, line: dict[str, Any], lines: Sequence[dict[str, Any]]) -> None:
-    """The roof's name on the roof, on the side away from a lower or higher roof of its kind."""
-    if line["tie"]:
-        return  # named together with the tensor roof that it lies on
+def _name_roofs(c: canvas.Canvas, placer: Placer, lines: Sequence[dict[str, Any]]) -> None:
+    """Each roof's name on the roof, on the side away from the others of its kind.
+
+    What finds no room under a lower flat roof, and a roof that lies on another, is named above the highest of its kind.
+    """
+    order = sorted((line for line in lines if not line["tie"]), key=lambda line: line["roof"].value)
+    for line in order:
+        kin = [other for other in order if other["roof"].name == line["roof"].name]
+        flat, highest = line["y"][0] == line["y"][1], line is kin[-1]
+        below = LOWER_LEFT if flat else LOWER_RIGHT
+        sides = (UPPER_LEFT, below) if len(kin) == 1 else (UPPER_LEFT,) if highest else (below,)
+        above = [other["text"] for other in lines if other["tie"]] if line["roof"].name == "tensor" else []
+        above += [other["text"] + (f" ({other['dash']})" if other["dash"] != "solid" else "")
+                  for other in kin[:-1] if other.get("unplaced")]
+        text = "<br>".join([*(above if highest else []), line["text"]])
+        line["unplaced"] = not _on_line(c, placer, line, text, sides, flat)
+
+
+def _on_line(c: canvas.Canvas, placer: Placer, line: dict[str, Any], text: str, sides: Sequence[tuple[int, int]],
+             flat: bool) -> bool:
+    """Write ``text`` close to the line: at the right end of a flat one, along the lower half of a rising one."""
     (x0, x1), (y0, y1) = line["x"], line["y"]
-    flat = y0 == y1
-    tied = [other["text"] for other in lines if other["tie"]] if flat and line["roof"].name == "tensor" else []
-    kin = [other["roof"].value for other in lines if other["roof"].name == line["roof"].name]
-    highest = line["roof"].value == max(kin)
-    below = LOWER_LEFT if flat else LOWER_RIGHT
-    sides = (UPPER_LEFT, below) if len(kin) == 1 else (UPPER_LEFT,) if highest else (below,)
-    text = "<br>".join([*(tied if highest else []), line["text"]])
     for share in [0.99, 0.8, 0.6, 0.4] if flat else [0.25, 0.3, 0.2, 0.4, 0.15, 0.5, 0.1, 0.6]:
         x, y = math.exp(math.log(x0) + share * math.log(x1 / x0)), math.exp(math.log(y0) + share * math.log(y1 / y0))
         spot = placer.put(text, x, y, c.size.small, distance=6, reach=18, sides=sides)
         if canvas.write(c, spot, c.size.small, x_log=True, y_log=True, name=f"roof/{line['roof'].name}"):
-            return
+            return True
+    return False
 
 
 def _arrow(c: canvas.Canvas, placer: Placer, points: pd.DataFrame, arrow: tuple[str, str] | None, words: str) -> None:

@@ -11,7 +11,8 @@ import plotly.graph_objects as go
 from profiler.bundle import Bundle
 from profiler.figures import canvas, labels, select, style, units
 from profiler.figures.place import text_width
-from profiler.spec import AttentionShape
+from profiler.model import knows, predict
+from profiler.spec import AttentionShape, RunConfig
 
 COLUMNS = ["implementation", "path", "bytes", "kind", "launches"]
 PATHS = {  # path: (column of launches, from x, to x): HBM at 0, L2 at 1, the SMs at 2
@@ -46,9 +47,13 @@ def traffic(bundle: Bundle, shape: AttentionShape, implementations: Sequence[str
     s = style.size_of(size)
     present = list(data["implementation"].unique())
     names = [labels.implementation(n) for n in present]
-    about = "Thickness is bytes, on one scale; reads go right and are tinted, writes go left."
-    c = canvas.new(title(data), f"{labels.sentence(labels.shape(shape))}. {about}", foot, theme, size, axis=False,
-                   above=2.6, left=max(text_width(f"<b>{_lines(name)}</b>", s.body) for name in names) + s.body)
+    about = f"{labels.sentence(labels.shape(shape))}. Thickness is bytes, on one scale; reads go right and are tinted, "
+    about += "writes go left."
+    floor = _floor(bundle, shape, present, direction)
+    if floor and any(_stack(data, name)[0] < floor for name in present):
+        about += f" The ratio at HBM takes the compulsory {units.nbytes(floor)} for what L2 kept back."
+    c = canvas.new(title(data, floor), about, foot, theme, size, axis=False, above=2.6,
+                   left=max(text_width(f"<b>{_lines(name)}</b>", s.body) for name in names) + s.body)
     plot = c.height - c.top - c.bottom
     line = 1.5 * s.body / plot  # height of a label, in heights of the plot
     sums = [_stack(data, name) for name in present]
@@ -111,15 +116,25 @@ def _lines(name: str) -> str:
     return name.replace(" (", "<br>(").replace(", ", ",<br>")
 
 
-def title(data: pd.DataFrame) -> str:
-    """The finding: at which level the first fused implementation saves bytes, and at which it does not."""
+def _floor(bundle: Bundle, shape: AttentionShape, present: Sequence[str], direction: str) -> float:
+    """Compulsory bytes of the shape; 0 where the model knows none of the implementations."""
+    known = [name for name in present if knows(name, direction)]
+    return float(predict(RunConfig(known[0], shape, direction)).compulsory_bytes) if known else 0.0
+
+
+def title(data: pd.DataFrame, floor: float = 0.0) -> str:
+    """The finding: at which level the first fused implementation saves bytes, and at which it does not.
+
+    HBM bytes below ``floor``, the compulsory ones, count as the floor: what L2 kept back must not flatter flash.
+    """
     moved = {name: _stack(data, name) for name in data["implementation"].unique()
              if data.loc[data["implementation"].eq(name), "bytes"].notna().all()}
     naive = next((n for n in moved if labels.is_naive(n)), "")
     fused = next((n for n in moved if not labels.is_naive(n)), "")
     if naive and fused and all(moved[fused]):
         words = []
-        for level, a, b in zip(("HBM", "L2 ⇄ SM"), moved[naive], moved[fused]):
+        counted = (max(moved[fused][0], floor), moved[fused][1])
+        for level, a, b in zip(("HBM", "L2 ⇄ SM"), moved[naive], counted):
             words.append(f"{units.times(a / b)} fewer bytes at {level}" if a >= b else
                          f"{units.times(b / a)} more at {level}")
         return f"FlashAttention moves {labels.join(words)} than naive attention"

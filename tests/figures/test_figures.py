@@ -129,6 +129,8 @@ def test_traffic_bands_share_one_scale():
     data = canvas.to_frame(figure).set_index(["implementation", "path"])["bytes"]
     assert data["flash2", "L2 → SM"] == Q + 32 * 2 * Q  # the synthetic counter: Q + N/128 · (K + V)
     assert words(figure).startswith("FlashAttention moves 97.0× fewer bytes at HBM and")
+    kept = traffic(doctored(BUNDLE, "flash2", dram_write_bytes=0.0), SHAPE)  # counted 3Q, compulsory 4Q
+    assert words(kept).startswith("FlashAttention moves 97.0× fewer bytes at HBM and")
     more = traffic(doctored(BUNDLE, "flash2", dram_read_bytes=float(12 * S)), SHAPE)
     assert "more at HBM" in words(more)
 

@@ -90,6 +90,16 @@ def test_what_l2_kept_is_said_and_not_drawn():
     assert "6.39 MB more still in L2" in texts  # 8,388,608 − 2,000,000
 
 
+def test_a_residual_is_named_where_it_matters_and_only_there():
+    bundle = doctored(BUNDLE, "flash2", dram_read_bytes=5.0 * Q)  # 2Q more than Q, K and V
+    figure = ledger(bundle, SHAPE)
+    assert sum(bars(figure, "flash2/attention").x) == pytest.approx(6 * Q)
+    assert "16.8 MB" in " ".join(a.text for a in figure.layout.annotations).replace("\u00a0", " ")  # 2Q
+    little = doctored(BUNDLE, "flash2", dram_read_bytes=3.01 * Q)
+    texts = " ".join(a.text for a in ledger(little, SHAPE).layout.annotations)
+    assert "unexplained" not in texts and "refetched" not in texts
+
+
 def test_a_missing_counter_is_named_and_not_drawn_as_zero():
     bundle = doctored(BUNDLE, "flash2", dram_write_bytes=pd.NA)
     figure = ledger(bundle, SHAPE)

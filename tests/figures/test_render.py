@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.browser,
 
 def letters(text: str) -> str:
     """A text without tags, entities and blanks: what both the figure and the browser can be asked for."""
-    return "".join(html.unescape(re.sub(r"<[^>]+>", "", text)).split())
+    return re.sub(r"[\s\u200b]", "", html.unescape(re.sub(r"<[^>]+>", "", text)))
 
 
 @pytest.fixture(scope="module")

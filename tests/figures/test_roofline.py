@@ -83,7 +83,7 @@ def test_roofs_by_source_and_meeting_at_the_ridge():
     solid = next(t for t in lines if t.name == "roof/dram" and t.line.dash == "solid")
     assert (solid.x[1], solid.y[1]) == (pytest.approx(200), pytest.approx(8e14))  # ridge: 8e14 / 4e12
     named = [a.text for a in figure.layout.annotations if (a.name or "").startswith("roof/")]
-    assert any("4.00\u00a0TB/s, report counters" in text for text in named)
+    assert any("4.00\u00a0TB/s, counters" in text for text in named)
     assert any("data sheet" in text for text in named)
 
 
