@@ -31,6 +31,11 @@ def bundle(raw: RawFile, name: str, file: dict[str, Any]) -> Bundle:
         rows.append(_row(launch, index, name, cc, values, found))
     launches = table.make("launches", rows)
     notes = [*raw.notes, *_notes(resolved)]
+    devices = sorted(launches["device"].dropna().unique())
+    if len(devices) > 1:
+        notes.append(f"The file holds launches of {len(devices)} GPUs: {', '.join(devices)}.")
+    if str(file["name"]).endswith(".nsight-cuprof-report"):
+        notes.append("Reports of this older ending could not be checked on a real sample.")
     profile = {
         "schema_version": 1, "kind": "report", "counters": bool(rows), "gpu": _gpu(raw, numbers, launches),
         **raw.session,

@@ -83,6 +83,8 @@ class Format:
         value = text.strip()
         if value.startswith("(!)"):
             value = value[3:].strip()
+        if value.endswith(")"):  # with --print-metric-instances the parts follow the whole: "12 (5; 7)"
+            value = value.partition(" (")[0]
         if value.lower() in NOT_A_NUMBER:
             return None
         value = _GROUP.sub("", value)

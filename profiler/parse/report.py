@@ -67,7 +67,8 @@ def read(path: Path, name: str, progress: Callable[[int, int], None] = lambda do
 
 
 def _launch(ncu_report: Any, action: Any, names: list[str], opcodes: bool) -> RawLaunch:
-    launch = RawLaunch(kernel=action.name() or None, ranges=_ranges(action))
+    name = action.name(ncu_report.IAction.NameBase_DEMANGLED) or action.name()
+    launch = RawLaunch(kernel=name or None, ranges=_ranges(action))
     for name in names:
         metric = action.metric_by_name(name)
         if metric is not None:

@@ -50,6 +50,10 @@ def read(data: bytes, progress: Callable[[int, int], None] = lambda done, total:
             out.notes.append(f"A large export: {left_out} metrics that no page uses were not kept.")
     else:
         page.collect(pages, out)
+    if any(b.invocations is not None for b in pages):
+        out.notes.append("The summary page as text could not be checked against a real export of ncu.")
+    if any(b.ranges for b in pages):
+        out.notes.append("NVTX ranges of a text page are read by a rule that no real export confirmed.")
     if PERMISSION in text:
         out.notes.append(f"ncu reported {PERMISSION} for part of the run: some launches may be missing.")
     if not out.launches:

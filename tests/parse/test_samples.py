@@ -9,6 +9,7 @@ import pytest
 
 from profiler import parse
 from profiler.errors import CountersNotPermitted, UnsupportedFile
+from profiler.roles import short_name
 from tests.parse.conftest import DATA, column
 
 EXPECTED = json.loads((DATA / "exports" / "expected.json").read_text())
@@ -74,6 +75,8 @@ def test_a100_report_keeps_integer_operations_apart():
     assert column(bundle, "tensor_dtype") == ["int8"] * 3
     assert column(bundle, "fp32_flops") == [0, 0, 36864 * 32 * 2]
     assert column(bundle, "range") == ["Non-fused-GEMM", "Non-fused-GEMM", "Fused-GEMM"]
+    assert all(kernel.startswith("void cutlass::Kernel<cutlass::gemm::") for kernel in column(bundle, "kernel")[:2])
+    assert short_name(column(bundle, "kernel")[0]) == "Kernel<Gemm>"
     assert bundle.profile["commands"]["ncu"].startswith("ncu --cache-control all --clock-control base")
     assert "cutlass" not in bundle.profile["commands"]["ncu"], "the program and its path stay out"
 
@@ -91,6 +94,7 @@ def test_v100_report():
 def test_nvtx_ranges_are_named_from_outermost_to_innermost():
     bundle = parse.load(DATA / "reports" / "rtx3070_nvtx_ranges.ncu-rep")
     assert column(bundle, "range") == ["init_data", "daxpy", "check_results"]
+    assert column(bundle, "kernel")[0] == "init_data_kernel(int, double *)"
     assert column(bundle, "range_path") == ["run_test/init_data", "run_test/daxpy", "run_test/check_results"]
     assert column(bundle, "dram_read_bytes") == [None] * 3, "the basic set does not count bytes"
     # 256 bit, two transfers a clock, 6.684848484848485 GHz

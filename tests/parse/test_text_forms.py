@@ -117,7 +117,9 @@ def test_a_mark_that_nothing_explains_is_said():
 @pytest.mark.parametrize("text, value", [
     ("83,886,080", 83886080), ("12.06", 12.06), ("1e3", 1000.0), ("-5", -5), ("83'886'080", 83886080),
     ("83\u202f886\u202f080", 83886080),
-    ("18446744073709551615", 18446744073709551615), ("(!) 5", 5), ("(!) n/a", None), ("nan", None), ("", None),
+    ("18446744073709551615", 18446744073709551615), ("(!) 5", 5), ("(!) n/a", None),
+    ("1,236 (IMMA: 1,000; FFMA: 236)", 1236),
+    ("n/a (x)", None), ("nan", None), ("", None),
     ("inf", None),
     ("12,34", None), ("1,2345", None), ("CachePreferNone", None), ("0x10", None), ("9" * 500, None), ("1e999", None),
     ("٣", None),
@@ -181,6 +183,9 @@ def test_nvtx_cells():
     assert (column(bundle, "range"), column(bundle, "domain")) == (["outer"], ["<default domain>"])
     own = '77  "<default domain>:x:none:none:none:none:ASCII:x" "flashscope:cfg:none:none:RGB:0xff:REGISTERED:cfg" ' \
           '"flashscope:scores:none:none:RGB:0xff:REGISTERED:scores" '
+    said = '1  "<default domain>:module:layers.0.attn:none:none:none:none:none:none" '
+    bundle = read(forms.wide([Launch("k", metrics={TIME: ("5", "ns")}, nvtx=said)]))
+    assert column(bundle, "range") == ["module:layers.0.attn"]
     bundle = read(forms.wide([Launch("k", metrics={TIME: ("5", "ns")}, nvtx=own)]))
     assert column(bundle, "range_path") == ["cfg/scores"] and column(bundle, "domain") == ["flashscope"]
 
