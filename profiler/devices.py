@@ -2,9 +2,8 @@
 
 Dense peaks only, by operand type and accumulator; a sparse figure of a data sheet is halved. Where a sheet's figure is
 (operations a cycle and SM) × SMs × boost clock it is computed so from the architecture paper's rate; where it is not
-(H100 is
-rated below its highest clock, H20 is cut) the sheet's own figure stands. A GPU that is not here, a laptop or MIG part
-of one that is, or one with another number of SMs has no data-sheet roof: another GPU's peak is never lent.
+(H100 is rated below its highest clock, H20 is cut) the sheet's own figure stands. A GPU that is not here, a laptop or
+MIG part of one that is, or one with another number of SMs has no data-sheet roof: another GPU's peak is never lent.
 """
 
 from __future__ import annotations
@@ -54,9 +53,8 @@ def _rates(half: int, single: int, *, bf16: bool, tf32: int = 0, fp8: tuple[int,
            int8: int = 0, fp64: int = 0) -> dict[tuple[str, str], int]:
     """half, single: fp16 operands accumulated in fp16 and fp32; fp8: the same for fp8."""
     rates = {("fp16", "fp16"): half, ("fp16", "fp32"): single, ("bf16", "fp32"): single if bf16 else 0,
-             ("tf32", "fp32"): tf32,
-             ("fp8", "fp16"): fp8[0], ("fp8", "fp32"): fp8[1], ("fp4", "fp32"): fp4, ("int8", "int32"): int8,
-             ("fp64", "fp64"): fp64}
+             ("tf32", "fp32"): tf32, ("fp8", "fp16"): fp8[0], ("fp8", "fp32"): fp8[1], ("fp4", "fp32"): fp4,
+             ("int8", "int32"): int8, ("fp64", "fp64"): fp64}
     return {key: rate for key, rate in rates.items() if rate}
 
 
@@ -87,8 +85,7 @@ HOPPER_NVL = _sheet(835.5, 417.7, 1671, 0, 1671, 60)
 B200_HGX = _sheet(2250, 1125, 4500, 9000, 4500, 37)
 GB200 = _sheet(2500, 1250, 5000, 10000, 5000, 40)
 
-# name | cc | SMs | boost MHz | GB/s | L2 MiB (0: not given) | rates or peaks | CUDA-core fp32 TFLOP/s (None:
-# computed) | source
+# name | cc | SMs | boost MHz | GB/s | L2 MiB (0: not given) | rates or peaks | fp32 TFLOP/s (None: computed) | source
 _ROWS: tuple[tuple[str, str, int, float, float, float, Mapping[tuple[str, str], float], float | None, str], ...] = (
     ("Tesla P100-PCIE-16GB", "6.0", 56, 1303, 732, 4, {}, 9.3, "Tesla P100 data sheet"),
     ("Tesla P100-SXM2-16GB", "6.0", 56, 1480, 732, 4, {}, 10.6, "Tesla P100 data sheet"),

@@ -11,13 +11,10 @@ from profiler.metrics.reader import applies, cc_number
 
 TENSOR_COLUMNS = ("tensor_flops", "tensor_ops", "tensor_dtype", "tensor_peak_flops_per_s")
 ROOFLINE = ("duration_ns", "dram_read_bytes", "dram_write_bytes", "dram_bytes_per_second", "dram_peak_bytes_per_s",
-            "l2_to_xbar_bytes",
-            "l2_peak_bytes_per_s", "tensor_flops", "tensor_peak_flops_per_s", "fp32_flops", "fp16_flops", "fp64_flops",
-            "special_ops",
-            "tensor_pipe_pct", "sm_clock_hz")
+            "l2_to_xbar_bytes", "l2_peak_bytes_per_s", "tensor_flops", "tensor_peak_flops_per_s", "fp32_flops",
+            "fp16_flops", "fp64_flops", "special_ops", "tensor_pipe_pct", "sm_clock_hz")
 OCCUPANCY = ("duration_ns", "achieved_occupancy_pct", "theoretical_occupancy_pct", "occupancy_limiter",
-             "registers_per_thread",
-             "shared_bytes_per_block", "waves_per_sm", "spill_requests", "sm_clock_hz")
+             "registers_per_thread", "shared_bytes_per_block", "waves_per_sm", "spill_requests", "sm_clock_hz")
 FULL = (*dict.fromkeys((*rules.COLUMNS, *rules.CORE_FLOPS, *TENSOR_COLUMNS, "occupancy_limiter")),)
 # fp16 and fp64 on the CUDA cores are left out: attention has none, and each costs a replay of patched code.
 EVIDENCE = tuple(name for name in FULL if name not in ("fp16_flops", "fp64_flops"))
@@ -39,10 +36,10 @@ def names_for(column: str, cc: str | None) -> tuple[str, ...]:
                      if resource != "barriers" or (number or 0) >= rules.BARRIERS_SINCE)
     if column in TENSOR_COLUMNS:
         return _tensor_names(column, number)
-    for rule in rules.COLUMNS.get(column, ()):
-        if rule.ask and applies(rule, number):
-            return rule.names
-    return ()
+    asking = [rule for rule in rules.COLUMNS.get(column, ()) if rule.ask and applies(rule, number)]
+    if number is None:  # the name that most architectures have
+        asking.sort(key=lambda rule: rule.since)
+    return asking[0].names if asking else ()
 
 
 def _tensor_names(column: str, cc: float | None) -> tuple[str, ...]:
@@ -72,8 +69,9 @@ def unavailable(column: str, cc: str | None) -> str:
 
 
 def collect_list(purpose: str = "evidence", cc: str | None = None) -> tuple[str, ...]:
-    """Metric names for ``ncu --metrics``. purpose: "evidence" (all that ``launches`` holds), "roofline" or "occupancy";
-    cc: compute capability such as "9.0" (None: only names that exist on every GPU that ncu supports)."""
+    """Metric names for ``ncu --metrics``. purpose: "full" (all that ``launches`` holds), "evidence" (all of it
+    that attention needs), "roofline" or "occupancy"; cc: compute capability such as "9.0". Without one, the names that
+    most architectures have, and no tensor counters, which differ on each."""
     names = dict.fromkeys(name for column in PURPOSES[purpose] for name in names_for(column, cc))
     return tuple(names)
 

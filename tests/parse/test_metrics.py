@@ -214,6 +214,12 @@ def test_what_was_not_collected_comes_with_the_flag_that_collects_it():
     assert metrics.advice(bundle, ["duration_ns"]) == ""
 
 
+def test_on_an_unknown_gpu_the_usual_names_are_asked_for():
+    names = metrics.collect_list("full", None)
+    assert "dram__bytes_read.sum" in names and "dram__bytes_op_read.sum" not in names
+    assert not any("_v2" in name or "ops_path_tensor" in name for name in names)
+
+
 def test_derived_values_are_called_derived():
     raw = {"dram__bytes_read.sum": 6e6, "dram__bytes_write.sum": 4e6, "gpu__time_duration.sum": 1000.0}
     found = metrics.resolve({name: (value, "") for name, value in raw.items()}, "9.0")
