@@ -126,7 +126,7 @@ def write(canvas: Canvas, spot: Placement | None, size: float, *, x_log: bool = 
 
 def unavailable(title: str, why: str, foot: str, theme: str, size: str) -> go.Figure:
     """The figure of data that is not there: says what is missing and draws nothing."""
-    canvas = new(title, why, foot, theme, size, axis=False)
+    canvas = new(title, why, foot, theme, size, axis=False, height=200 if size == "page" else None)
     canvas.figure.update_xaxes(visible=False)
     canvas.figure.update_yaxes(visible=False)
     return finish(canvas, pd.DataFrame())

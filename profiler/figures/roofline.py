@@ -68,14 +68,15 @@ def roofline(points: pd.DataFrame, roofs: Sequence[Roof] | Mapping[str, Sequence
                   "dash": DASH[line["dash"]]})
     for r in drawn.itertuples():
         placer.avoid_point(r.intensity, r.flops_per_s, _marker(r, s) * 0.6)
+    others = list(drawn.loc[drawn["implementation"].isna(), "label"].drop_duplicates())
+    looks = [style.kernel_mark(others.index(r.label)) if units.missing(r.implementation) else
+             style.mark(r.implementation) for r in drawn.itertuples()]
     c.figure.add_scatter(
         x=drawn["intensity"], y=drawn["flops_per_s"], mode="markers", name="points", hovertemplate=HOVER,
         customdata=[_custom(r, groups, level) for r in drawn.to_dict("records")],
         marker={"size": [_marker(r, s) for r in drawn.itertuples()], "opacity": 1,
-                "color": [style.mark(r.implementation or r.label).colour for r in drawn.itertuples()],
-                "symbol": [style.mark(r.implementation or r.label).symbol for r in drawn.itertuples()],
-                "line": {"width": 1.5, "color": [style.outline(style.mark(r.implementation or r.label).colour, t)
-                                                 for r in drawn.itertuples()]}})
+                "color": [look.colour for look in looks], "symbol": [look.symbol for look in looks],
+                "line": {"width": 1.5, "color": [style.outline(look.colour, t) for look in looks]}})
     _arrow(c, placer, points, arrow, words)
     for r in sorted(named.itertuples(), key=lambda r: (-style.layer(r.implementation), -r.ns))[:12]:
         spot = placer.put(names[r.Index], r.intensity, r.flops_per_s, s.body, distance=s.marker * 0.9)
@@ -235,8 +236,9 @@ def title(points: pd.DataFrame, groups: Mapping[str, Sequence[Roof]], level: str
     if at is None:
         return f"{labels.sentence(labels.count(len(drawn), 'point'))} by FLOP per {words} byte; a roof is missing"
     left = int((drawn["intensity"] < at).sum())
-    return (f"{labels.sentence(labels.count(left, 'point'))} of {len(drawn)} left of the {words} ridge at "
-            f"{units.intensity(at)}")
+    who = "The one point lies" if len(drawn) == 1 else f"All {labels.count(len(drawn), 'point')} lie" \
+        if left in (0, len(drawn)) else f"{labels.sentence(labels.count(left, ''))}of {len(drawn)} points lie"
+    return f"{who} {'left' if left else 'right'} of the {words} ridge at {units.intensity(at)}"
 
 
 def _ridge(group: Sequence[Roof], level: str) -> float | None:

@@ -53,6 +53,13 @@ def mark(name: Any) -> Mark:
     return IMPLEMENTATION.get(text, Mark("#8A939E", SPARE_SYMBOLS[sum(map(ord, text)) % len(SPARE_SYMBOLS)]))
 
 
+def kernel_mark(place: int) -> Mark:
+    """The look of the ``place``-th kernel of a report that is not ours: colour and marker change together."""
+    colours = ("#CC79A7", GRADIENTS, STATISTICS, SCORES, INPUTS, PROBABILITIES, OTHER)
+    symbols = ("diamond", "triangle-up", "square", "circle", *SPARE_SYMBOLS)
+    return Mark(colours[place % len(colours)], symbols[place % len(symbols)])
+
+
 def layer(name: Any) -> int:
     """Drawing order, lowest first: peers, then naive, then our kernels, so that none of ours is hidden."""
     text = str(name)

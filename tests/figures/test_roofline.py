@@ -118,3 +118,13 @@ def test_a_foreign_report_has_a_point_a_launch():
     points = launch_points(replace(BUNDLE, launches=launches))
     assert list(points["label"]) == ["my_kernel"] * 4
     assert list(points["launch"]) == list(launches["launch"])
+
+
+@pytest.mark.parametrize("scale, expected", [(1.0, "The one point lies right of the HBM ridge at 197 FLOP/B"),
+                                             (1e-3, "The one point lies left of the HBM ridge at 197 FLOP/B")])
+def test_one_launch_on_its_side_of_the_ridge(scale, expected):
+    rows = BUNDLE.launches[BUNDLE.launches["implementation"].eq("flash2") & BUNDLE.launches["nq"].eq(4096)].head(1)
+    rows = rows.assign(implementation=pd.NA, stage=pd.NA, tensor_flops=rows["tensor_flops"] * scale)
+    bundle = replace(BUNDLE, launches=rows)
+    figure = roofline(launch_points(bundle), attention_roofs(BUNDLE, SHAPE, ("flash2",)), bundle.profile)
+    assert canvas.title(figure).replace("\u00a0", " ") == expected  # 9.44e14 / 4.8e12

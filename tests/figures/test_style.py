@@ -1,11 +1,14 @@
 """The palette keeps its promises: contrast computed from the colours themselves."""
 
+import itertools
+
 import pytest
 
 from profiler.errors import BadInput
 from profiler.figures import labels, style
 
-FILLS = sorted({*style.TENSOR.values(), *(m.colour for m in style.IMPLEMENTATION.values()), style.SPECIAL, style.OTHER})
+FILLS = sorted({*style.TENSOR.values(), *(m.colour for m in style.IMPLEMENTATION.values()), style.SPECIAL, style.OTHER,
+                *(style.kernel_mark(i).colour for i in range(7))})
 THEMES = list(style.THEMES.values())
 
 
@@ -50,6 +53,12 @@ def test_implementations_differ_by_marker_where_they_share_a_colour():
     assert len(set(marks)) == len(marks)
     greys = [m.symbol for n, m in style.IMPLEMENTATION.items() if n.startswith(("sdpa", "fa"))]
     assert len(set(greys)) == len(greys)
+
+
+def test_kernels_of_a_report_differ():
+    looks = [style.kernel_mark(i) for i in range(50)]
+    assert len(set(looks)) == 50
+    assert all(a.colour != b.colour and a.symbol != b.symbol for a, b in itertools.pairwise(looks))
 
 
 def test_an_unknown_implementation_is_the_same_every_time():
