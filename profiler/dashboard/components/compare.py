@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -37,6 +38,13 @@ def gpu(bundle: Bundle) -> str:
     return str(named or text.GPU_NOT_NAMED)
 
 
+def short_names(bundles: Sequence[Bundle]) -> dict[str, str]:
+    """What a label calls each source: its GPU where that tells them apart, else its own name, shortened."""
+    gpus = [re.sub(r"^(NVIDIA|Tesla|GeForce|Quadro)\s+", "", re.sub(r"^NVIDIA\s+", "", gpu(b))) for b in bundles]
+    return {b.name: name if gpus.count(name) == 1 else labels.shorten(b.name.removesuffix(".ncu-rep"), 20)
+            for b, name in zip(bundles, gpus)}
+
+
 def clock(bundle: Bundle) -> str:
     """The range of SM clocks during the profiled launches."""
     clocks = bundle.launches["sm_clock_hz"].dropna()
@@ -69,14 +77,15 @@ def numbers(bundles: Sequence[Bundle], shape: AttentionShape, direction: str) ->
 def shared_roofline(bundles: Sequence[Bundle], shape: AttentionShape | None, direction: str, *, level: str,
                     theme: str) -> Any:
     """Every source's points on one roofline, under the roofs of each GPU; on a shape its implementations as wholes."""
-    points, roofs = [], {}
+    points, roofs, called = [], {}, short_names(bundles)
     for bundle in bundles:
         names = select.matching(bundle.launches, shape, direction=direction)["implementation"].unique() if shape else ()
         found = attention_points(bundle, shape, names, level=level, stages=(), direction=direction) if shape else \
             launch_points(bundle, level=level)
-        points.append(found.assign(label=[f"{label} · {bundle.name}" for label in found["label"]]))
+        points.append(found.assign(label=[f"{label} · {called[bundle.name]}" for label in found["label"]]))
         for device, group in rooflines.device_roofs(bundle).items():
-            roofs.setdefault(device or gpu(bundle), group)
+            best = {roof.name: roof for roof in reversed(group)}  # one roof a name: the first, best sourced
+            roofs.setdefault(device or gpu(bundle), list(best.values()))
     about = f"{labels.shape(shape)}." if shape else ""
     profile = {"gpu": {"name": labels.join(list(roofs))}}
     return roofline(pd.concat(points, ignore_index=True), roofs, profile, about=about, level=level, arrow=None,

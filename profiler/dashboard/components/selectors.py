@@ -98,9 +98,10 @@ def _source(everything: dict[str, store.Source]) -> str:
 
 def _rest(source: store.Source, bundle: Bundle, table: pd.DataFrame, over_n: bool) -> View:
     rows = table[SHAPE].drop_duplicates().to_dict("records")
-    shapes = families(rows, default_shape(table)) if over_n else {shape_key(row): shape_words(row) for row in rows}
-    key = state.select(text.SHAPE, "shape", shapes, default_shape(table), width=350)
-    table = table[[shape_key(row) == key for row in table[SHAPE].to_dict("records")]]
+    default = default_shape(rows, table)
+    shapes = families(rows, default) if over_n else {shape_key(row): shape_words(row) for row in rows}
+    key = state.select(text.SHAPE, "shape", shapes, default, width=350)
+    table = table[table["key"] == key]
     mask = _unless_one(text.MASK, "mask", table["mask"], "full", 110)
     table = table[table["mask"] == mask]
     direction = _unless_one(text.DIRECTION, "direction", table["direction"], "forward", 130)
@@ -148,18 +149,17 @@ def configurations(bundle: Bundle) -> pd.DataFrame:
     """The distinct configurations of a bundle, launches and timings together; empty for foreign reports."""
     frames = [frame[KEY].dropna() for frame in (bundle.launches, bundle.timings) if len(frame)]
     if not frames:
-        return pd.DataFrame(columns=KEY)
-    return pd.concat(frames).drop_duplicates().sort_values(["head_dim", "nq", "nk", "batch"], kind="stable")
+        return pd.DataFrame(columns=[*KEY, "key"])
+    table = pd.concat(frames).drop_duplicates().sort_values(["head_dim", "nq", "nk", "batch"], kind="stable")
+    return table.assign(key=[shape_key(row) for row in table.to_dict("records")])
 
 
-def default_shape(table: pd.DataFrame) -> str:
-    """The shape nearest to N 4096, D 64 among those that both naive and another implementation ran."""
-    both = table.groupby(SHAPE)["implementation"].transform(
-        lambda names: names.str.startswith("naive").any() and not names.str.startswith("naive").all())
-    usable = table[both.astype(bool)] if both.astype(bool).any() else table
-    near = (usable["nq"].astype(float) - 4096).abs() + (usable["head_dim"].astype(float) - 64).abs()
-    return shape_key(usable.loc[near.sort_values(kind="stable").index[0]].to_dict() if usable.index.is_unique
-                     else usable.iloc[int(near.to_numpy().argmin())].to_dict())
+def default_shape(rows: Sequence[dict], table: pd.DataFrame) -> str:
+    """The shape nearest to N 4096, D 64 among those that naive and another implementation ran, if any."""
+    naive = table["implementation"].str.startswith("naive")
+    both = set(table["key"][naive]) & set(table["key"][~naive])
+    nearest = min(rows, key=lambda row: (shape_key(row) not in both, abs(row["nq"] - 4096), abs(row["head_dim"] - 64)))
+    return shape_key(nearest)
 
 
 def default_compare(names: Iterable[str], wanted: Sequence[str] | None) -> list[str]:
