@@ -14,7 +14,7 @@ from profiler.collect import worker
 from profiler.errors import NothingProfiled, RunFailed
 from profiler.spec import RunConfig, parameters_text
 
-AUTOTUNED = 4  # launches of one kernel with different blocks or grids in one stage: autotuning was captured
+AUTOTUNED = 4  # launches of one kernel in one stage, from which differing settings mean that autotuning was captured
 UNLIKE = 3.0  # ncu's time over the unprofiled one, beyond which a note says so
 
 
@@ -84,7 +84,11 @@ def attach(
 
 
 def without_autotuning(rows: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
-    """A stage where one kernel was launched often with different grids or blocks is no single call: left out, named."""
+    """A stage where one kernel was launched often with different settings is no single call: left out, named.
+
+    Tuning varies warps (the block) and pipeline stages (shared memory). Grids say nothing: PyTorch's elementwise kernels
+    run on tensors of several sizes within one call.
+    """
     stages: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
         stages.setdefault(row["range_path"], []).append(row)
@@ -92,13 +96,13 @@ def without_autotuning(rows: list[dict[str, Any]]) -> tuple[list[dict[str, Any]]
     for path, members in stages.items():
         kernels: dict[str, list[tuple[Any, Any]]] = {}
         for row in members:
-            kernels.setdefault(row["kernel"], []).append((row["grid"], row["block"]))
+            kernels.setdefault(row["kernel"], []).append((row["block"], row["shared_bytes_per_block"]))
         for kernel, launched in kernels.items():
-            if len(launched) >= AUTOTUNED and len(set(launched)) >= AUTOTUNED:
+            if len(launched) >= AUTOTUNED and len(set(launched)) > 1:
                 bad.add(path)
                 notes.append(
-                    f"{path}: {len(launched)} launches of {kernel} with {len(set(launched))} grids or blocks: "
-                    "autotuning was captured, so this range is left out."
+                    f"{path}: {len(launched)} launches of {kernel} with {len(set(launched))} combinations of block and "
+                    "shared memory: autotuning was captured, so this range is left out."
                 )
     return [row for row in rows if row["range_path"] not in bad], notes
 

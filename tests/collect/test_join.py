@@ -67,20 +67,45 @@ def test_launches_outside_every_stage_stay_without_one():
     assert any("outside every stage" in note for note in notes)
 
 
-def test_captured_autotuning_is_reported_and_not_summed():
+# What one parameter of a Triton kernel's tuning changes: warps the block, stages the shared memory.
+TUNED = {
+    "warps": [("128,1,1", 49152.0), ("256,1,1", 49152.0)] * 2,
+    "stages": [("128,1,1", 32768.0), ("128,1,1", 49152.0), ("128,1,1", 65536.0), ("128,1,1", 65536.0)],
+}
+
+
+@pytest.mark.parametrize("settings", TUNED.values(), ids=TUNED.keys())
+def test_captured_autotuning_is_reported_and_not_summed(settings):
     tried = [
-        launch(i, FLASH, "attention", kernel="flash2", block=f"{threads},1,1", grid=f"{grid},1,1")
-        for i, (threads, grid) in enumerate([(128, 64), (256, 64), (128, 32), (256, 32), (128, 16)])
+        launch(i, FLASH, "attention", kernel="flash2", block=block, shared_bytes_per_block=shared)
+        for i, (block, shared) in enumerate(settings)
     ]
     found, dropped, notes = attach(*tried, launch(5, NAIVE, "scores"), launch(6, NAIVE, "softmax"))
-    assert list(found["implementation"]) == ["naive", "naive"] and dropped == 5
-    assert any("5 launches of flash2 with 5 grids or blocks: autotuning was captured" in note for note in notes)
+    assert list(found["implementation"]) == ["naive", "naive"] and dropped == 4
+    several = len(set(settings))
+    expected = f"4 launches of flash2 with {several} combinations of block and shared memory: autotuning was captured"
+    assert any(expected in note for note in notes)
 
 
-def test_many_launches_of_one_kernel_with_one_grid_are_one_call():
-    same = [launch(i, FLASH, "attention", kernel="split") for i in range(9)]
-    found, dropped, _ = attach(*same, launch(9, NAIVE, "scores"), launch(10, NAIVE, "softmax"))
-    assert len(found) == 11 and dropped == 0
+def test_few_launches_with_different_blocks_are_one_call():
+    # A reduction in two steps and one more: three launches of one kernel, each with its own block.
+    rows = [
+        launch(i, FLASH, "attention", kernel="reduce", block=block, shared_bytes_per_block=1040.0)
+        for i, block in enumerate(["32,16,1", "512,1,1", "128,1,1"])
+    ]
+    found, dropped, _ = attach(*rows, launch(3, NAIVE, "scores"), launch(4, NAIVE, "softmax"))
+    assert len(found) == 5 and dropped == 0
+
+
+def test_one_kernel_on_tensors_of_many_sizes_is_one_call():
+    # As an H200 recorded sdpa_math, causal, N 2048, D 64: PyTorch's elementwise kernel on Q, K, S, P and single numbers.
+    grids = [2048, 2048, 1, 1, 2048, 65536, 1, 65536, 4096]
+    rows = [
+        launch(i, FLASH, "attention", "vectorized_elementwise_kernel", "128,1,1", f"{x},1,1", shared_bytes_per_block=1024.0)
+        for i, x in enumerate(grids)
+    ]
+    found, dropped, notes = attach(*rows, launch(9, NAIVE, "scores"), launch(10, NAIVE, "softmax"))
+    assert len(found) == 11 and dropped == 0 and notes == []
 
 
 def test_no_launch_of_ours_is_nothing_profiled():
