@@ -1,25 +1,23 @@
 """FlashAttention-2 backward in plain Triton: P is recomputed block by block from the row statistics; no N x N buffer.
 
-With S = scale Q K', P = exp(S - LSE), dP = dO V' and Delta = rowsum(dO * O) - dLSE (FlashAttention-2,
-                                                                                     arXiv 2307.08691, algorithm 2):
+With S = scale Q K', P = exp(S - LSE), dP = dO V' and Delta = rowsum(dO * O) - dLSE (FlashAttention-2, arXiv 2307.08691,
+algorithm 2):
     dV = P' dO      dS = P * (dP - Delta)      dK = scale dS' Q      dQ = scale dS K
 Two designs with the same mathematics:
-- two passes: one program per block of keys makes dK and dV,
-one per block of queries makes dQ. S and dP are computed twice (7 products
-  for 5), every sum has one order, so the result is bitwise reproducible.
-- one pass over blocks of keys: dQ is added to a float32 buffer by atomics,
-in whatever order the programs come (5 products).
-Programs over keys hold S' and dP' (keys in rows),
-so that P' and dS' are register operands of the products that make dV and dK.
+- two passes: one program per block of keys makes dK and dV, one per block of queries makes dQ. S and dP are computed
+  twice (7 products for 5), every sum has one order, so the result is bitwise reproducible.
+- one pass over blocks of keys: dQ is added to a float32 buffer by atomics, in whatever order the programs come (5
+  products).
+Programs over keys hold S' and dP' (keys in rows), so that P' and dS' are register operands of the products that make dV
+and dK.
 """
 
 from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import torch
 import triton
@@ -27,6 +25,7 @@ import triton.language as tl
 from triton.runtime.errors import OutOfResources
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from kernels.backward_plan import Pass, Tuning, choose
 from kernels.checks import check_flag, check_inputs, resolve_scale
 from kernels.errors import UnsupportedCall
 from kernels.plan import padded, tma_obstacle
@@ -275,62 +274,6 @@ def _query_pass(Q, K, V, DO, STATS, DELTA, DQ, sq, sk, sv, sdo, H, NQ, NK, NQP, 
     _store(DQ, dq * scale, bh, m0, NQ, D, BM, DP)
 
 
-class Pass(NamedTuple):
-    """block_m queries by block_n keys a step; num_stages blocks in flight; maxnreg: most registers a thread."""
-
-    block_m: int
-    block_n: int
-    num_warps: int
-    num_stages: int
-    maxnreg: int | None = None
-
-
-@dataclass(frozen=True)
-class Tuning:
-    """How a backward is cut into programs.
-
-    keys: the pass that makes dK and dV. queries: the pass that makes dQ, or None for one pass with atomic dQ.
-    seed: the accumulators of S and dP start from the row statistics. tma: descriptors, or pointers.
-    """
-
-    keys: Pass
-    queries: Pass | None
-    seed: bool = False
-    tma: bool = False
-
-
-# Rows by padded head size. tests/gpu/check_flash2_backward.py measures the candidates for the first table.
-TMA = {
-    64: Tuning(Pass(64, 64, 4, 2, 168), Pass(128, 64, 8, 2), tma=True),
-    128: Tuning(Pass(64, 64, 4, 2), Pass(128, 64, 8, 2), tma=True),
-    256: Tuning(Pass(32, 64, 8, 1), Pass(64, 32, 8, 1), tma=True),
-}
-POINTER = {
-    64: Tuning(Pass(64, 64, 4, 2), Pass(64, 64, 4, 2)),
-    128: Tuning(Pass(32, 64, 4, 2), Pass(64, 64, 4, 2)),
-    256: Tuning(Pass(32, 32, 8, 1), Pass(32, 32, 8, 1)),
-}
-FLOAT32 = {  # no tensor cores: multiply-adds in full precision
-    64: Tuning(Pass(32, 32, 4, 1), Pass(32, 32, 4, 1)),
-    128: Tuning(Pass(16, 32, 4, 1), Pass(32, 16, 4, 1)),
-    256: Tuning(Pass(16, 16, 4, 1), Pass(16, 16, 4, 1)),
-}
-INTERPRETER = Tuning(Pass(32, 32, 4, 1), Pass(32, 32, 4, 1))  # small: few tokens give full, diagonal and tail blocks
-
-
-def choose(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dout: torch.Tensor) -> Tuning:
-    """The configuration taken when none is given; always two passes, so always deterministic."""
-    row = max(64, padded(q.shape[-1]))
-    if INTERPRETED:
-        return INTERPRETER
-    if q.dtype == torch.float32:
-        return FLOAT32[row]
-    hopper = q.is_cuda and torch.cuda.get_device_capability(q.device)[0] in (9, 10)
-    if hopper and all(tma_obstacle("", x) is None for x in (q, k, v, dout)):
-        return TMA[row]
-    return POINTER[row]
-
-
 def launches(dout: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor,
              lse: torch.Tensor, *, left: int, right: int, scale: float, dlse: torch.Tensor | None, tuning: Tuning,
              grads: tuple[torch.Tensor, torch.Tensor, torch.Tensor]) -> Iterator[tuple[Any, int, tuple, dict]]:
@@ -386,6 +329,7 @@ def launches(dout: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tens
                     SEED=seed, **options(tuning.queries)))
 
 
+STAGES = {_prepare: "prepare", _key_pass: "keys", _query_pass: "queries", _finish: "finish"}
 INTERPRETED = not isinstance(_key_pass, triton.JITFunction)  # decided by TRITON_INTERPRET when this module is imported
 
 
@@ -415,8 +359,9 @@ def _check(dout: Any, q: torch.Tensor, out: Any, lse: Any, dlse: Any) -> None:
 def flash2_backward(dout: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor,
                     lse: torch.Tensor, *, causal: bool = False, window: tuple[int, int] = (-1, -1),
                     scale: float | None = None, dlse: torch.Tensor | None = None, deterministic: bool = False,
-                    tuning: Tuning | None = None,
-                    grads: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = None
+                    tuning: Tuning | Mapping[str, Any] | None = None,
+                    grads: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = None,
+                    stage: Callable[[str], contextlib.AbstractContextManager] | None = None
                     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Gradients of flash attention: dq like q, dk and dv like k, contiguous.
 
@@ -424,10 +369,15 @@ def flash2_backward(dout: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: tor
     whose last stride is not 1 is copied; the dout of out.sum().backward() is one). lse: (B, H, Nq) float32, natural
     logarithm, -inf for a row that sees no key: such a row has gradient 0. dlse: gradient of lse, or None.
     scale: 1/sqrt(D) by default. window: (left, right) inclusive, -1 unlimited; causal is right = 0, bottom-right.
-    deterministic: two passes only, bitwise reproducible. tuning: see Tuning. grads: contiguous tensors to write to.
+    deterministic: two passes only, bitwise reproducible. tuning: a Tuning, or names of backward_plan.parameters.
+    grads: contiguous tensors to write to. stage: called with "prepare", "keys" and "queries" (one pass: "prepare",
+    "keys", "finish"), gives the context each launch runs in.
     Raises UnsupportedCall, naming the argument, before anything is launched.
     """
     check_inputs(q, k, v, dtypes=(torch.float16, torch.bfloat16, torch.float32), head_dims=range(1, 257))
+    if not (INTERPRETED or q.is_cuda):
+        raise UnsupportedCall("q", "a CUDA tensor", f"one on {q.device}",
+                              "Set TRITON_INTERPRET=1 before Triton is imported.")
     check_flag("causal", causal)
     check_flag("deterministic", deterministic)
     _check(dout, q, out, lse, dlse)
@@ -442,7 +392,8 @@ def flash2_backward(dout: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: tor
         for x in grads:
             x.zero_()
         return grads
-    tuning = choose(q, k, v, dout) if tuning is None else tuning
+    cc = None if INTERPRETED or not q.is_cuda else torch.cuda.get_device_capability(q.device)
+    tuning = choose((q, k, v, dout), masked=left >= 0 or right >= 0, cc=cc, tuning=tuning)
     if deterministic and tuning.queries is None:
         raise UnsupportedCall("tuning", "two passes, as deterministic=True asks", "one pass with atomics",
                               "Give tuning.queries.")
@@ -454,7 +405,8 @@ def flash2_backward(dout: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: tor
         with torch.cuda.device(q.device) if q.is_cuda else contextlib.nullcontext():
             for kernel, programs, args, options in launches(dout, q, k, v, out, lse, left=left, right=right,
                                                             scale=scale, dlse=dlse, tuning=tuning, grads=grads):
-                kernel[(programs,)](*args, **options)
+                with stage(STAGES[kernel]) if stage is not None else contextlib.nullcontext():
+                    kernel[(programs,)](*args, **options)
     except OutOfResources as error:
         raise UnsupportedCall("tuning", "blocks that fit the device", f"{tuning} ({error})",
                               "Use smaller blocks or fewer stages.") from error

@@ -23,7 +23,8 @@ from pathlib import Path
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from kernels.flash2_backward import TMA, Pass, Tuning, flash2_backward, launches
+from kernels.backward_plan import TMA, Pass, Tuning
+from kernels.flash2_backward import flash2_backward, launches
 from kernels.reference import reference_attention
 
 SECONDS, REPEATS, TOKENS, HIDDEN, N = 60, 20, 16384, 2048, 4096
@@ -47,9 +48,9 @@ QUERIES = {
 }
 
 
-def candidates(head_dim):
+def candidates(head_dim, causal):
     """(kind, tuning) of every candidate; the other pass is the table's."""
-    base = TMA[head_dim]
+    base = TMA[head_dim, causal]
     for p, seed in KEYS[head_dim]:
         yield "keys", Tuning(p, base.queries, seed, True)
     for p, seed in ATOMIC[head_dim]:
@@ -192,7 +193,7 @@ def timings(head_dim, causal, tunings):
     def whole(tuning):
         return lambda: flash2_backward(dout, q, k, v, out, lse, causal=causal, tuning=tuning, grads=grads)
 
-    table = TMA[head_dim]
+    table = TMA[head_dim, causal]
     chosen = {"table": table}
     if best("keys") is not None and best("queries") is not None:
         key, query = tunings[best("keys")][1], tunings[best("queries")][1]
@@ -244,7 +245,7 @@ def main():
     args.out.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
     cells = list(itertools.product((64, 128), (False, True)))
-    jobs = [(d, causal, kind, tuning) for d, causal in cells for kind, tuning in candidates(d)]
+    jobs = [(d, causal, kind, tuning) for d, causal in cells for kind, tuning in candidates(d, causal)]
     with ThreadPoolExecutor(14) as pool:
         repeat = pool.submit(child, ["deterministic"])
         errors = list(pool.map(lambda j: child(["error", j[0], j[1], flat(j[3])]), jobs))

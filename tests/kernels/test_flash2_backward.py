@@ -6,8 +6,9 @@ bfloat16 products are wrong in the interpreter, so the types here are float16 an
 import pytest
 import torch
 
+from kernels.backward_plan import TMA, Pass, Tuning, choose, parameters
 from kernels.errors import UnsupportedCall
-from kernels.flash2_backward import INTERPRETED, Pass, Tuning, flash2_backward
+from kernels.flash2_backward import INTERPRETED, flash2_backward
 from kernels.reference import reference_attention
 
 pytestmark = pytest.mark.skipif(not INTERPRETED, reason="a process with a GPU runs tests/gpu/check_flash2_backward.py")
@@ -50,13 +51,13 @@ def eager(q, k, v, dout, causal=False, window=(-1, -1), scale=None):
     return [torch.nan_to_num(g) for g in torch.autograd.grad(p @ values, leaves, dout)]
 
 
-def run(tensors, tuning, reference=None, dlse=None, **options):
+def run(tensors, tuning, reference=None, dlse=None, stage=None, **options):
     """Gradients from what a forward of the same dtype would have left, written to tensors full of NaN."""
     q, k, v, dout = tensors
     out, lse, _ = reference or exact(q, k, v, dout, **options)
     grads = tuple(torch.full(x.shape, float("nan"), dtype=x.dtype) for x in (q, k, v))
     return flash2_backward(dout, q, k, v, out.to(q.dtype), lse.float(), tuning=tuning, grads=grads, dlse=dlse,
-                           **options)
+                           stage=stage, **options)
 
 
 def compare(tensors, tuning, **options):
@@ -194,3 +195,41 @@ def test_a_bad_call_names_its_argument(change, argument):
     with pytest.raises(UnsupportedCall) as error:
         flash2_backward(**call)
     assert error.value.argument == argument
+
+
+def test_stages_open_around_the_launches():
+    q, k, v, dout = make(1, 1, 1, 8, 8, 16, torch.float32)
+    for tuning, expected in ((TWO_PASSES, ["prepare", "keys", "queries"]), (ONE_PASS, ["prepare", "keys", "finish"])):
+        names = []
+        run((q, k, v, dout), tuning, stage=lambda name, to=names: to.append(name) or torch.no_grad())
+        assert names == expected
+
+
+@pytest.mark.parametrize("head_dim, masked, keys, queries", [
+    (64, False, (64, 64, 4, 3, 168), (128, 64, 8, 3, None)), (64, True, (64, 64, 4, 2, 168), (64, 64, 4, 3, None)),
+    (128, False, (64, 64, 4, 2, None), (128, 64, 8, 3, None)), (80, True, (64, 64, 4, 2, None), (128, 64, 8, 3, None))])
+def test_the_table_has_a_row_a_head_size_and_mask(head_dim, masked, keys, queries):
+    q = torch.zeros(1, 1, 8, head_dim, dtype=torch.bfloat16)
+    found = choose((q, q, q, q), masked=masked, cc=(9, 0))
+    assert found.tma and found.keys == keys and found.queries == queries and found.seed == (head_dim > 64)
+    assert not choose((q, q, q, q), masked=masked, cc=(8, 9)).tma
+    assert not choose((q, q, q, q[:, :, :1].expand(-1, -1, 8, -1)), masked=masked, cc=(9, 0)).tma  # stride 0
+
+
+def test_every_row_is_deterministic():
+    assert all(tuning.queries is not None for tuning in TMA.values())
+
+
+def test_tuning_by_name():
+    q = torch.zeros(1, 1, 8, 64, dtype=torch.bfloat16)
+    given = {"key_block_m": 32, "query_num_warps": 4, "tma": False, "query_maxnreg": 128}
+    told = parameters(choose((q, q, q, q), masked=False, cc=(9, 0), tuning=given))
+    assert given.items() <= told.items()
+    assert told["query_block_m"] == 128 and told["key_maxnreg"] == 168 and told["one_pass"] is False
+    one = choose((q, q, q, q), masked=False, cc=(9, 0), tuning={"one_pass": True})
+    assert one.queries is None and not [name for name in parameters(one) if name.startswith("query")]
+    for wrong, message in (({"block_m": 64}, "'block_m'"), ({"key_block_m": 48}, "power of two from 16 to 128, got 48"),
+                           ({"one_pass": 1}, "True or False, got 1"), ({"key_num_stages": 0}, "positive whole number"),
+                           ({"query_block_n": 64, "one_pass": True}, "no query_ parameter")):
+        with pytest.raises(UnsupportedCall, match=message):
+            choose((q, q, q, q), masked=False, cc=(9, 0), tuning=wrong)
