@@ -39,7 +39,8 @@ class Bundle:
 
     def renamed(self, name: str) -> Bundle:
         """The same bundle under another name, in its rows too."""
-        return replace(self, name=name, launches=self.launches.assign(source=pd.array([name] * len(self.launches), "string")))
+        source = pd.array([name] * len(self.launches), dtype="string")
+        return replace(self, name=name, launches=self.launches.assign(source=source))
 
 
 def read(folder: Path) -> Bundle:
@@ -54,8 +55,10 @@ def read(folder: Path) -> Bundle:
     except (ValueError, KeyError, TypeError) as error:
         raise DamagedFile(f"{path.name} in {Path(folder).name}: not a bundle's profile ({error}).") from error
     if version > SCHEMA_VERSION:
-        raise NewerSchema(f"{Path(folder).name}: bundle schema {version}, and this FlashScope reads up to {SCHEMA_VERSION}.",
-                          remedy="Update FlashScope to open it.")
+        raise NewerSchema(
+            f"{Path(folder).name}: bundle schema {version}, and this FlashScope reads up to {SCHEMA_VERSION}.",
+            remedy="Update FlashScope to open it.",
+        )
     notes = tuple(str(note) for note in profile.get("notes", ()))
     frames, files = {}, {name: Path(folder) / f"{name}.parquet" for name in table.TABLES}
     for name, file in files.items():

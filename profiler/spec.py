@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Mapping
+from typing import Any
 
 from profiler.errors import BadInput
 
@@ -53,7 +54,7 @@ class Mask:
 
 @dataclass(frozen=True, slots=True)
 class AttentionShape:
-    """One attention call: (batch, heads, nq, head_dim) queries against (batch, kv_heads, nk, head_dim) keys and values."""
+    """One attention call: q (batch, heads, nq, head_dim), k and v (batch, kv_heads, nk, head_dim)."""
 
     batch: int
     heads: int
@@ -105,7 +106,7 @@ class AttentionShape:
 
 @dataclass(frozen=True, slots=True)
 class RunConfig:
-    """One thing to profile: an implementation on a shape in one direction, with its tuning parameters (block_m, ...)."""
+    """One thing to profile: an implementation on a shape in one direction, with tuning parameters (block_m, ...)."""
 
     implementation: str
     shape: AttentionShape

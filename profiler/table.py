@@ -7,9 +7,10 @@ A value that was not measured is null, never 0.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Iterable, Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 
@@ -60,7 +61,7 @@ LAUNCHES: tuple[Column, ...] = (
     Column("dram_write_bytes", REAL, "B", "bytes written to device memory"),
     Column("dram_bytes_per_second", REAL, "B/s", "achieved device-memory bandwidth"),
     Column("l2_bytes", REAL, "B", "bytes of all L2 requests"),
-    Column("l2_to_xbar_bytes", REAL, "B", "bytes sent from L2 into the crossbar: the traffic of the L2 roof", "derived"),
+    Column("l2_to_xbar_bytes", REAL, "B", "bytes from L2 into the crossbar: the traffic of the L2 roof", "derived"),
     Column("l2_to_sm_bytes", REAL, "B", "bytes that arrived at the SMs from L2"),
     Column("sm_to_l2_bytes", REAL, "B", "bytes that left the SMs for L2"),
     Column("tensor_flops", REAL, "FLOP", "floating-point operations of the tensor cores, a multiply-add counts 2"),
@@ -69,7 +70,7 @@ LAUNCHES: tuple[Column, ...] = (
     Column("fp32_flops", REAL, "FLOP", "CUDA-core fp32 operations, fadd + fmul + 2·ffma", "derived"),
     Column("fp16_flops", REAL, "FLOP", "CUDA-core fp16 operations, both lanes", "derived"),
     Column("fp64_flops", REAL, "FLOP", "CUDA-core fp64 operations", "derived"),
-    Column("special_ops", REAL, "op", "thread-level special-function operations (exponentials and the like)", "derived"),
+    Column("special_ops", REAL, "op", "thread-level special-function operations, exponentials and the like", "derived"),
     Column("tensor_pipe_pct", REAL, "%", "cycles the tensor pipe was active, of elapsed cycles"),
     Column("achieved_occupancy_pct", REAL, "%", "active warps, of the most an SM can hold"),
     Column("theoretical_occupancy_pct", REAL, "%", "most active warps that the launch's resources allow"),
@@ -81,11 +82,11 @@ LAUNCHES: tuple[Column, ...] = (
     Column("sm_clock_hz", REAL, "Hz", "average SM clock during the launch"),
     Column("dram_peak_bytes_per_s", REAL, "B/s", "device-memory peak at the measured clock", "derived"),
     Column("l2_peak_bytes_per_s", REAL, "B/s", "L2 → crossbar peak at the measured clock", "derived"),
-    Column("tensor_peak_flops_per_s", REAL, "FLOP/s", "dense tensor peak for tensor_dtype at the measured clock", "derived"),
+    Column("tensor_peak_flops_per_s", REAL, "FLOP/s", "dense peak for tensor_dtype at the measured clock", "derived"),
     Column("l2_size_bytes", REAL, "B", "L2 size"),
     Column("sm_count", REAL, "SMs", "streaming multiprocessors"),
     *_key_columns(),
-    Column("parameters", TEXT, "", "tuning parameters as JSON: block_m, block_n, num_warps, num_stages, ...", "identity"),
+    Column("parameters", TEXT, "", "tuning parameters as JSON: block_m, block_n, num_warps, ...", "identity"),
 )
 
 METRICS: tuple[Column, ...] = (
@@ -145,15 +146,18 @@ def validate(table: str, frame: pd.DataFrame) -> pd.DataFrame:
     schema = TABLES[table]
     unknown = [str(name) for name in frame.columns if name not in {c.name for c in schema}]
     if unknown:
-        raise BadInput(f"table {table}: unknown column {', '.join(unknown)}.",
-                       remedy="Was the table written by a later FlashScope? Update, or import the original reports again.")
+        raise BadInput(
+            f"table {table}: unknown column {', '.join(unknown)}.",
+            remedy="Was the table written by a later FlashScope? Update, or import the original reports again.",
+        )
     out = {}
     for c in schema:
         values: Any = frame[c.name] if c.name in frame.columns else [None] * len(frame)
         try:
             out[c.name] = pd.Series(values).astype(c.dtype).reset_index(drop=True)
         except (TypeError, ValueError) as error:
-            raise BadInput(f"table {table}, column {c.name}: expected {c.dtype} values, got {str(error)[:120]}.") from error
+            got = str(error)[:120]
+            raise BadInput(f"table {table}, column {c.name}: expected {c.dtype} values, got {got}.") from error
     return pd.DataFrame(out, columns=[c.name for c in schema])
 
 

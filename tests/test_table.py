@@ -57,7 +57,8 @@ def test_newer_schema_is_refused_and_damage_is_named(tmp_path):
 
 
 def test_config_id_is_safe_inside_an_nvtx_filter_and_comes_back():
-    config = RunConfig("flash2", AttentionShape(1, 8, 100, 203, 64, kv_heads=2, mask="window:15,0"), parameters={"block_m": 64})
+    shape = AttentionShape(1, 8, 100, 203, 64, kv_heads=2, mask="window:15,0")
+    config = RunConfig("flash2", shape, parameters={"block_m": 64})
     assert config.config_id == "flash2-forward-bf16-b1-h8-hk2-q100-k203-d64-window_15_0-block_m64"
     assert RunConfig.from_json(json.loads(json.dumps(config.to_json()))) == config
 

@@ -1,4 +1,4 @@
-"""With the viewer's packages only: every page of the app opens on the recorded data. Run by CI in a bare environment."""
+"""With the viewer's packages only: every page opens on the recorded data. Run by CI in a bare environment."""
 
 import importlib.util
 import sys
