@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from profiler.evidence.allowance import QUANTITIES, REST, UNKNOWN_TILES, expected
 from profiler.evidence.facts import Facts, Run
-from profiler.evidence.ledger import causes
-from profiler.evidence.parity import QUANTITIES
 from profiler.model import StagePrediction, visible_pairs
 from profiler.spec import AttentionShape, Mask
 
@@ -15,8 +14,6 @@ PADDING = "tile padding"
 STATISTICS = "row statistics"
 AGAIN = "K and V read again by every query block"
 RESCALE = "rescaling when the maximum moves"
-UNKNOWN_TILES = "tiles of the library, not known"
-REST = "rest"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,19 +55,12 @@ def residuals(facts: Facts, implementation: str, shape: AttentionShape, directio
 def _residual(facts: Facts, run: Run, stage: StagePrediction, quantity: str, unit: str, measured: float) -> Residual:
     least, steps = _steps(run.shape, stage, quantity)
     predicted = least + sum(amount for _, amount in steps)
-    difference = measured - predicted
-    if quantity in ("dram_read", "dram_write"):
-        steps += causes(stage, quantity.removeprefix("dram_"), predicted, measured, facts.l2_size_bytes, facts.flushed)
-    elif difference:
-        bound = "exponentials" if quantity == "special_ops" else quantity
-        unknown = difference > 0 and (bound in stage.at_least or _tiles_unknown(stage, quantity))
-        steps.append((UNKNOWN_TILES if unknown else REST, difference))
+    found = expected(facts, run, stage, quantity)
+    if found is not None:
+        steps += found.causes(measured)
+    elif measured != predicted:
+        steps.append((UNKNOWN_TILES if measured > predicted else REST, measured - predicted))
     return Residual(stage.stage, quantity, unit, least, predicted, measured, tuple(steps))
-
-
-def _tiles_unknown(stage: StagePrediction, quantity: str) -> bool:
-    return {"tensor_flops": stage.flops_computed, "l2_to_sm": stage.l2_to_sm, "sm_to_l2": stage.sm_to_l2,
-            "special_ops": stage.special_ops}[quantity] is None
 
 
 def _steps(shape: AttentionShape, stage: StagePrediction, quantity: str) -> tuple[float, list[tuple[str, float]]]:

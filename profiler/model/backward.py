@@ -98,6 +98,7 @@ def _pass(config: RunConfig, stage: str, reads: dict[str, int], writes: dict[str
         given["dQ sum"] = heads * blocks.visited * blocks.block_n * padded_head_dim(s.head_dim) * 4
     return StagePrediction(
         stage, reads, writes, l2_to_sm=moved, sm_to_l2=given, flops_visible=visible, heads=heads, blocks=blocks,
+        refetch={name: max(0, moved[name] - reads[name]) for name in moved},
         flops_computed=matmuls * 2 * heads * blocks.computed_pairs * padded_head_dim(s.head_dim),
         exponentials=heads * blocks.computed_pairs)
 

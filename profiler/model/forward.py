@@ -43,7 +43,8 @@ def naive(config: RunConfig) -> tuple[StagePrediction, ...]:
     """S and P materialised. As written: scores, scale, [mask], softmax, values; folded: scores, softmax, values.
 
     The folded form scales inside the scores launch and masks by index inside the softmax launch; the mask step of the
-    other reads a boolean Nq × Nk matrix beside S, which every head reads again (from HBM where it has left the L2).
+    other reads a boolean Nq × Nk matrix beside S, which every head reads again (from HBM where it has left the L2), and need not
+    read the elements of S that it overwrites.
     Rows that see no key are left out. Matmuls compute every pair. L2 → SM of a matmul is at least its operands once:
     its tiles are the library's choice.
     """
@@ -55,11 +56,11 @@ def naive(config: RunConfig) -> tuple[StagePrediction, ...]:
     masked = Mask.parse(s.mask) != Mask()
 
     def stage(name: str, reads: dict[str, int], writes: dict[str, int], *, matmul: bool = False, exponentials: int = 0,
-              refetch: dict[str, int] | None = None) -> StagePrediction:
+              refetch: dict[str, int] | None = None, skipped: dict[str, int] | None = None) -> StagePrediction:
         again = refetch or {}
         return StagePrediction(
             name, reads, writes, l2_to_sm={t: b + again.get(t, 0) for t, b in reads.items()}, sm_to_l2=writes,
-            refetch=again, at_least=("l2_to_sm", *(("exponentials",) if exponentials else ())),
+            refetch=again, skipped=skipped or {}, at_least=("l2_to_sm", *(("exponentials",) if exponentials else ())),
             exponentials=exponentials, flops_visible=visible if matmul else 0,
             flops_computed=computed if matmul else 0, heads=heads)
 
@@ -68,7 +69,8 @@ def naive(config: RunConfig) -> tuple[StagePrediction, ...]:
         steps.append(stage("scale", {"S": n2}, {"S": n2}))
         if masked:
             one = rows * s.nk * MASK_BYTES
-            steps.append(stage("mask", {"S": n2, "mask": one}, {"S": n2}, refetch={"mask": (heads - 1) * one}))
+            steps.append(stage("mask", {"S": n2, "mask": one}, {"S": n2}, refetch={"mask": (heads - 1) * one},
+                               skipped={"S": n2 - head_pairs(s) * s.element_bytes}))
     steps.append(stage("softmax", {"S": n2}, {"P": n2}, exponentials=pairs))
     steps.append(stage("values", {"P": n2, "V": k}, {"O": q}, matmul=True))
     return tuple(steps)
@@ -81,6 +83,7 @@ def fused(config: RunConfig) -> tuple[StagePrediction, ...]:
     With ``block_m`` and ``block_n`` among the parameters, the schedule of FlashAttention-2 is counted: each query block
     reads Q once and the K and V rows of the key blocks it visits, per query head:
     L2 → SM = Q + Σ over query blocks (key rows visited) · 2·D·e; rows past the end and padded columns are not fetched.
+    At most all of that comes from DRAM, where Q, K and V do not stay in L2.
     Without them only what does not depend on tiles is predicted.
     """
     s, p = config.shape, config.parameters
@@ -97,6 +100,7 @@ def fused(config: RunConfig) -> tuple[StagePrediction, ...]:
     keys = heads * blocks.key_rows * s.head_dim * s.element_bytes
     return (StagePrediction(
         "attention", reads, writes, l2_to_sm={"Q": s.q_bytes, "K": keys, "V": keys}, sm_to_l2=writes,
+        refetch={name: max(0, keys - must[name]) for name in "KV"},
         flops_visible=visible,
         flops_computed=4 * heads * blocks.computed_pairs * padded_head_dim(s.head_dim),
         exponentials=heads * blocks.computed_pairs, rescales=heads * blocks.row_visits * RESCALE_LANES,
@@ -111,15 +115,15 @@ def output(config: RunConfig) -> dict[str, int]:
 
 
 def math_peer(config: RunConfig) -> tuple[StagePrediction, ...]:
-    """PyTorch's own unfused form: S and P cross HBM at least once each way; its launches are its choice."""
+    """PyTorch's own unfused form: S and P cross HBM at least once each way; its launches and their type are its choice
+    (it computes half precision in fp32 copies, without Tensor Cores, unless it was told otherwise)."""
     s = config.shape
     q, k, n2 = s.q_bytes, s.k_bytes, s.matrix_bytes
     pairs = s.batch * s.heads * s.nq * s.nk
     return (StagePrediction(
         "attention", {"Q": q, "K": k, "V": k, "S": n2, "P": n2}, {"S": n2, "P": n2, "O": q},
         at_least=("dram", "exponentials"), flops_visible=4 * head_pairs(s) * s.head_dim,
-        flops_computed=4 * pairs * s.head_dim, exponentials=pairs, heads=s.batch * s.heads,
-        note="the library chooses its launches"),)
+        flops_computed=None, exponentials=pairs, heads=s.batch * s.heads, note="the library chooses its launches"),)
 
 
 def flash1(config: RunConfig) -> tuple[StagePrediction, ...]:

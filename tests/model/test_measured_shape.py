@@ -43,14 +43,24 @@ def test_operations_are_what_an_h200_counted():
     assert prediction.largest_buffer == ("O", Q)
 
 
-def test_memory_interval_when_everything_fits_in_l2():
+def test_the_mask_step_may_skip_what_it_overwrites_and_fetch_the_mask_again():
     short = AttentionShape(1, 16, 512, 512, 64, mask="causal")
     mask = predict(RunConfig("naive", short), l2_size_bytes=L2).stage("mask")
-    assert mask.dram_read_interval(L2) == (16 * 512 * 512 * 2 + 512 * 512,) * 2
-    one = 16 * 4096 * 4096 * 2 + 4096 * 4096
+    # visible: 512·513/2 pairs of 16 heads in 2 B; the mask of 1 B an element stays in L2
+    assert mask.dram_read_interval(L2) == (16 * 512 * 513 // 2 * 2 + 512 * 512, 16 * 512 * 512 * 2 + 512 * 512)
+    whole, one = 16 * 4096 * 4096 * 2, 4096 * 4096
+    visible = 16 * 4096 * 4097 // 2 * 2
     long = predict(RunConfig("naive", AttentionShape(1, 16, 4096, 4096, 64, mask="causal"))).stage("mask")
-    assert long.dram_read_interval(L2) == (one, one + 15 * 4096 * 4096)  # each of 16 heads may fetch the mask again
-    assert long.dram_read_interval(L2, flushed=False) == (one - L2, one + 15 * 4096 * 4096)
+    assert long.dram_read_interval(L2) == (visible + one, whole + 16 * one)  # each of 16 heads may fetch the mask again
+    assert long.dram_read_interval(L2, flushed=False) == (visible + one - L2, whole + 16 * one)
+
+
+@pytest.mark.parametrize(("n", "again"), [(4096, False), (5120, True)])
+def test_q_k_v_are_read_once_where_two_copies_fit_in_l2(n, again):
+    """3·16·N·64·2 B: 25.2 MB of 30 at N 4096, 31.5 at N 5120. Else K and V at most once a block of 128 queries."""
+    q = 16 * n * 64 * 2
+    stage = flash(128, AttentionShape(1, 16, n, n, 64)).stages[0]
+    assert stage.dram_read_interval(L2) == (3 * q, q + 2 * q * n // 128 if again else 3 * q)
 
 
 def test_time_bounds_and_the_binding_roof():

@@ -1,0 +1,133 @@
+"""By how much a counter may differ from the prediction, cause by cause: what makes a prediction an interval.
+
+One account for verdicts, parity, ledger and residuals. What depends on a choice that is not ours (a library's tiles, its
+spilled registers, how many launches it takes) is bounded by another counter of the same launches; the rest is predicted.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from profiler.evidence.facts import Facts, Run
+from profiler.model import StagePrediction
+
+DIRTY = "dirty lines left in L2"
+CARRIED = "dirty lines of earlier kernels"
+REFETCH = "refetch: the working set exceeds L2"
+TILES = "operands read again by several tiles"
+CACHED = "already in L2"
+SKIPPED = "masked elements that are not read"
+HANDED = "handed from one launch of the library to the next"
+SPILLED = "spilled registers"
+UNKNOWN_TILES = "tiles of the library, not known"
+REST = "rest"
+SPILL_BYTES = 128  # at most, of one local-memory request: 32 lanes of 4 B
+# quantity → (launches column, unit, tolerance beyond the predicted interval)
+QUANTITIES = {
+    "dram_read": ("dram_read_bytes", "B", 0.02), "dram_write": ("dram_write_bytes", "B", 0.02),
+    "l2_to_sm": ("l2_to_sm_bytes", "B", 0.01), "sm_to_l2": ("sm_to_l2_bytes", "B", 0.05),
+    "tensor_flops": ("tensor_flops", "FLOP", 0.001), "special_ops": ("special_ops", "op", 0.10),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """A prediction and what may be added or missing. less, more: (cause, at most how much), likeliest first.
+
+    A cause without a known limit has math.inf.
+    """
+
+    predicted: float
+    less: tuple[tuple[str, float], ...] = ()
+    more: tuple[tuple[str, float], ...] = ()
+
+    @property
+    def low(self) -> float:
+        return max(0.0, self.predicted - sum(most for _, most in self.less))
+
+    @property
+    def high(self) -> float:
+        """math.inf for a lower bound."""
+        return self.predicted + sum(most for _, most in self.more)
+
+    def outside(self, measured: float) -> float:
+        """How far measured lies above high or (negative) below low."""
+        return max(0.0, measured - self.high) + min(0.0, measured - self.low)
+
+    def causes(self, measured: float) -> list[tuple[str, float]]:
+        """measured − predicted as named parts, each within what its cause can explain, and the rest."""
+        left, out = measured - self.predicted, []
+        sign = 1.0 if left > 0 else -1.0
+        for cause, most in self.more if left > 0 else self.less:
+            part = sign * min(abs(left), most)
+            if part:
+                out.append((cause, part))
+                left -= part
+        return [*out, (REST, left)] if left else out
+
+
+def expected(facts: Facts, run: Run, stage: StagePrediction, quantity: str) -> Expected | None:
+    """What a counter of ``stage`` may show; None where the model does not predict it, or needs an unknown L2 size."""
+    if quantity in ("dram_read", "dram_write"):
+        return _dram(facts, run, stage, quantity)
+    value = {"tensor_flops": stage.flops_computed, "special_ops": stage.special_ops}.get(quantity) \
+        if quantity in ("tensor_flops", "special_ops") else stage.level_bytes(quantity)
+    if value is None:
+        return None
+    more = [] if quantity in ("tensor_flops", "special_ops") else _beyond_the_model(run, stage)
+    bound = "exponentials" if quantity == "special_ops" else quantity
+    if bound in stage.at_least:
+        more.append((UNKNOWN_TILES, math.inf))
+    less = _named((SKIPPED, sum(stage.skipped.values()))) if quantity == "l2_to_sm" else ()
+    return Expected(value, less, tuple(more))
+
+
+def _dram(facts: Facts, run: Run, stage: StagePrediction, quantity: str) -> Expected | None:
+    """Writes short: the write-back L2 keeps up to its size a launch; above without a flush: what earlier kernels left.
+
+    Reads short without a flush: up to the L2 was there. Reads above: operands that do not stay in L2 come again. With
+    known tiles at most once a query block, and at most once a wave of resident blocks, for those walk the same rows
+    together; a library's matmul at most as often as they cross from L2 to the SMs, which is counted.
+    """
+    l2 = facts.l2_size_bytes
+    if l2 is None:
+        return None
+    launches = run.launches.get(stage.stage, [])
+    room, own = l2 * max(1, len(launches)), _beyond_the_model(run, stage)
+    unflushed = 0 if facts.flushed else room
+    library = [(UNKNOWN_TILES, math.inf)] if "dram" in stage.at_least else []
+    if quantity == "dram_write":
+        written = stage.dram_written_bytes
+        return Expected(written, _named((DIRTY, min(written, room))), (*_named((CARRIED, unflushed)), *own, *library))
+    again: list[tuple[str, float]] = []
+    if not stage.stays_in_l2(l2):
+        if stage.refetch:
+            again = [(REFETCH, _by_waves(launches, stage))]
+        elif stage.flops_visible and (stage.l2_to_sm is None or "l2_to_sm" in stage.at_least):
+            crossed = run.total("l2_to_sm_bytes", stage.stage)
+            cause = REFETCH if stage.l2_to_sm is None else TILES
+            again = [(cause, math.inf if crossed is None else max(0.0, crossed - stage.dram_read_bytes))]
+    less = _named((SKIPPED, sum(stage.skipped.values())), (CACHED, unflushed))
+    return Expected(stage.dram_read_bytes, less, (*_named(*again), *own, *library))
+
+
+def _by_waves(launches: list[dict], stage: StagePrediction) -> float:
+    """``refetch``, but no tensor more often than the launch has waves; a grid of one wave may loop over its blocks."""
+    waves = max((math.ceil(row["waves_per_sm"]) for row in launches if row["waves_per_sm"]), default=0)
+    if waves < 2:
+        return sum(stage.refetch.values())
+    return sum(min(most, (waves - 1) * stage.reads[tensor]) for tensor, most in stage.refetch.items())
+
+
+def _beyond_the_model(run: Run, stage: StagePrediction) -> list[tuple[str, float]]:
+    """Bytes that only a library's or a compiler's choice explains, each limited by what was counted."""
+    launches = run.launches.get(stage.stage, [])
+    tiles_unknown = stage.l2_to_sm is None
+    handed = sum(row["sm_to_l2_bytes"] or 0 for row in launches[:-1]) if tiles_unknown else 0
+    spills = SPILL_BYTES * sum(row["spill_requests"] or 0 for row in launches)
+    return list(_named((HANDED, handed), (SPILLED, spills)))
+
+
+def _named(*causes: tuple[str, float]) -> tuple[tuple[str, float], ...]:
+    return tuple((cause, most) for cause, most in causes if most)
