@@ -29,7 +29,11 @@ def frame(bundle: Bundle, shape: AttentionShape, implementations: Sequence[str] 
     A launch's total is measured; its split by tensor is derived. A residual has a ``cause`` and no tensor; its bytes
     are 0 where less was counted than predicted. nxn_pass numbers an implementation's passes over S and P from 1.
     """
-    facts, out = Facts(bundle), []
+    return _frame(Facts(bundle), shape, implementations, direction)
+
+
+def _frame(facts: Facts, shape: AttentionShape, implementations: Sequence[str], direction: str) -> pd.DataFrame:
+    out = []
     for name in implementations:
         run, passes = facts.run(name, shape, direction), 0
         if run is None or not run.rows:
@@ -55,13 +59,13 @@ def _unknown(run: Run) -> list[dict[str, Any]]:
 def ledger(bundle: Bundle, shape: AttentionShape, implementations: Sequence[str] = ("naive", "flash2"), *,
            direction: str = "forward", theme: str = "light", size: str = "page") -> go.Figure:
     """Bars of HBM bytes by stage from 0: reads tinted, writes full, N×N passes numbered, predicted bytes hollow."""
-    data = frame(bundle, shape, implementations, direction)
+    facts = Facts(bundle)
+    data = _frame(facts, shape, implementations, direction)
     present = list(data["implementation"].unique())
     foot = canvas.foot(bundle.profile, "launch totals measured, split by tensor derived, hollow bars predicted",
                        bundle.launches)
     if data["bytes"].isna().all():
         return canvas.unavailable("HBM bytes by stage are not available", _why(bundle, shape), foot, theme, size)
-    facts = Facts(bundle)
     runs = {name: facts.run(name, shape, direction) for name in present}
     compulsory = next((float(run.prediction.compulsory_bytes) for run in runs.values() if run and run.prediction), None)
     s = style.size_of(size)

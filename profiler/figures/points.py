@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from profiler import table
 from profiler.bundle import Bundle
 from profiler.figures import labels, select, units
-from profiler.model import Roof, knows, predict, roofline_point, roofs
+from profiler.model import Roof, knows, predict, roofs
 from profiler.spec import AttentionShape
 
-COLUMNS = ["label", "implementation", "stage", "whole", "source", "launch", "launches", "kernel", "flops", "bytes",
-           "bytes_counted", "bytes_compulsory", "bytes_kind", "ns", "time_kind", "intensity", "flops_per_s",
+COLUMNS = ["label", "implementation", "stage", "whole", "source", "device", "launch", "launches", "kernel", "flops",
+           "bytes", "bytes_counted", "bytes_compulsory", "bytes_kind", "ns", "time_kind", "intensity", "flops_per_s",
            "why_not_drawn"]
 LEVEL_COLUMNS = {"dram": ("dram_read_bytes", "dram_write_bytes"), "l2": ("l2_to_xbar_bytes",)}
 LEVEL_NAMES = {"dram": "HBM", "l2": "L2"}
@@ -36,60 +37,63 @@ def attention_points(bundle: Bundle, shape: AttentionShape, implementations: Seq
         if rows.empty:
             continue
         if name in stages and len(rows) > 1:
-            for row in rows.to_dict("records"):
-                one = pd.DataFrame([row])
-                out.append(_point(f"{labels.stage(row['stage'], short=True)}", name, row["stage"], one, level,
-                                  ("tensor_flops",), row["duration_ns"], PROFILED, None))
+            for i, stage in enumerate(rows["stage"]):
+                out.append(_raw(rows.iloc[i:i + 1], level, label=labels.stage(stage, short=True), stage=stage))
         timed = select.timing(bundle, shape, name, direction)
-        median = None if timed is None else timed["median_ns"]
-        ns, kind = (select.total(rows["duration_ns"]), PROFILED) if units.missing(median) else (median, UNPROFILED)
-        need = None
+        whole = _raw(rows, level, label=labels.implementation(name), whole=True)
+        if timed is not None and not units.missing(timed["median_ns"]):
+            whole |= {"ns": timed["median_ns"], "time_kind": UNPROFILED}
         if level == "dram" and knows(name, direction):
-            need = predict(select.config(rows.iloc[0])).compulsory_bytes
-        out.append(_point(labels.implementation(name), name, None, rows, level, ("tensor_flops",), ns, kind, need))
-    return pd.DataFrame(out, columns=COLUMNS)
+            whole["bytes_compulsory"] = predict(select.config(rows.iloc[0])).compulsory_bytes
+        out.append(whole)
+    return _derive(pd.DataFrame(out, columns=COLUMNS), level)
+
+
+def _raw(rows: pd.DataFrame, level: str, **what: Any) -> dict[str, Any]:
+    """Sums of one or several launches; null where one of them was not counted."""
+    moved = [select.total(rows[c]) for c in LEVEL_COLUMNS[level]]
+    return {"implementation": rows["implementation"].iloc[0], "whole": False, "source": rows["source"].iloc[0],
+            "device": rows["device"].iloc[0],
+            "launch": rows["launch"].iloc[0], "launches": ", ".join(map(str, rows["launch"])), "time_kind": PROFILED,
+            "kernel": rows["kernel"].iloc[0] if len(rows) == 1 else f"{len(rows)} kernels",
+            "flops": select.total(rows["tensor_flops"]), "ns": select.total(rows["duration_ns"]),
+            "bytes_counted": None if None in moved else sum(m for m in moved if m is not None), **what}
 
 
 def launch_points(bundle: Bundle, *, level: str = "dram") -> pd.DataFrame:
     """Each launch of any source as a point: FLOPs of tensor and CUDA cores as far as counted, the profiler's time."""
-    out = []
-    for row in bundle.launches.to_dict("records"):
-        known = tuple(c for c in FLOP_COLUMNS if not units.missing(row[c]))
-        label = labels.kernel(row["kernel"]) if units.missing(row["stage"]) else \
-            f"{labels.implementation(row['implementation'])}: {labels.stage(row['stage'], short=True)}"
-        out.append(_point(label, row["implementation"], row["stage"], pd.DataFrame([row]), level, known,
-                          row["duration_ns"], PROFILED, None))
-    return pd.DataFrame(out, columns=COLUMNS)
+    rows = bundle.launches
+    shown = {kernel: labels.kernel(kernel) for kernel in rows["kernel"].unique()}
+    names = [shown[kernel] if units.missing(stage) else
+             f"{labels.implementation(implementation)}: {labels.stage(stage, short=True)}"
+             for kernel, implementation, stage in zip(rows["kernel"], rows["implementation"], rows["stage"])]
+    out = pd.DataFrame({
+        "label": names, "implementation": rows["implementation"], "stage": rows["stage"], "whole": False,
+        "source": rows["source"], "device": rows["device"], "launch": rows["launch"],
+        "launches": rows["launch"].astype("string"),
+        "kernel": rows["kernel"], "flops": rows[list(FLOP_COLUMNS)].astype("Float64").sum(axis=1, min_count=1),
+        "bytes_counted": rows[list(LEVEL_COLUMNS[level])].astype("Float64").sum(axis=1, skipna=False),
+        "ns": rows["duration_ns"], "time_kind": PROFILED,
+    }, columns=COLUMNS)
+    return _derive(out, level)
 
 
-def _point(label: str, implementation: Any, stage: Any, rows: pd.DataFrame, level: str, flop_columns: Sequence[str],
-           ns: Any, kind: str, need: float | None) -> dict[str, Any]:
-    flops = _sum(rows, flop_columns)
-    counted = _sum(rows, LEVEL_COLUMNS[level])
-    moved = counted if counted is None or need is None else max(counted, need)
-    ns = None if units.missing(ns) else float(ns)
-    why = next((text for text, bad in (
-        (f"{LEVEL_NAMES[level]} bytes not collected", counted is None), ("FLOPs not collected", flops is None),
-        ("time not measured", ns is None), ("no FLOPs", flops == 0), (f"no {LEVEL_NAMES[level]} bytes", moved == 0))
-        if bad), None)
-    point = roofline_point(flops, moved, ns) if why is None and flops and moved and ns else None
-    numbers = [int(n) for n in rows["launch"]]
-    return {
-        "label": label, "implementation": None if units.missing(implementation) else implementation,
-        "stage": None if units.missing(stage) else stage, "whole": stage is None and implementation is not None,
-        "source": rows["source"].iloc[0], "launch": numbers[0], "launches": ", ".join(map(str, numbers)),
-        "kernel": rows["kernel"].iloc[0] if len(numbers) == 1 else f"{len(numbers)} kernels", "flops": flops,
-        "bytes": moved, "bytes_counted": counted, "bytes_compulsory": need, "ns": ns, "time_kind": kind,
-        "bytes_kind": "measured" if moved == counted else "predicted, compulsory",
-        "intensity": point.intensity if point else None, "flops_per_s": point.flops_per_s if point else None,
-        "why_not_drawn": why,
-    }
-
-
-def _sum(rows: pd.DataFrame, columns: Sequence[str]) -> float | None:
-    """Σ over rows and columns; None where any value is missing or there is no column."""
-    parts = [select.total(rows[c]) for c in columns]
-    return None if not parts or any(p is None for p in parts) else float(sum(p for p in parts if p is not None))
+def _derive(points: pd.DataFrame, level: str) -> pd.DataFrame:
+    """Bytes no lower than compulsory, intensity and FLOP/s; and why a point cannot be drawn (None: it can)."""
+    words = LEVEL_NAMES[level]
+    flops, counted, need, ns = (points[c].astype("Float64").to_numpy(dtype=float, na_value=np.nan)
+                                for c in ("flops", "bytes_counted", "bytes_compulsory", "ns"))
+    moved = np.where(np.isnan(counted) | np.isnan(need), counted, np.fmax(counted, need))
+    why = np.select([np.isnan(counted), np.isnan(flops), np.isnan(ns), flops == 0, moved == 0, ns == 0],
+                    [f"{words} bytes not collected", "FLOPs not collected", "time not measured", "no FLOPs",
+                     f"no {words} bytes", "no time"], default="")
+    with np.errstate(divide="ignore", invalid="ignore"):
+        intensity, rate = (np.where(why == "", v, np.nan) for v in (flops / moved, flops / ns * 1e9))
+    return points.assign(
+        bytes=moved, intensity=intensity, flops_per_s=rate,
+        bytes_kind=np.where(moved > counted, "predicted, compulsory", "measured"), whole=points["whole"].astype(bool),
+        why_not_drawn=pd.array([text or None for text in why], "string"), launch=points["launch"].astype("Int64"),
+        implementation=points["implementation"].astype("string"), stage=points["stage"].astype("string"))[COLUMNS]
 
 
 def attention_roofs(bundle: Bundle, shape: AttentionShape, implementations: Sequence[str],

@@ -10,18 +10,17 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from profiler.figures import canvas, labels, style, units
+from profiler.figures import roofline_words as say
 from profiler.figures.place import LOWER_LEFT, LOWER_RIGHT, UPPER_LEFT, UPPER_RIGHT, Placer, text_width
 from profiler.figures.points import LEVEL_NAMES
 from profiler.model import Roof, pick, ridge
 from profiler.model.roofs import COUNTERS, MEASURED, ROOF_NAMES
 
+CROWD = 600  # of more places than this only those of the longest launches keep labels off; markers shrink
 NAMES = {**ROOF_NAMES, "tensor": "dense tensor"}
 SOURCES = {COUNTERS: "counters", MEASURED: "measured"}
 STROKES = {COUNTERS: "solid", MEASURED: "dashed"}  # anything else, a data sheet or a figure entered by hand, is dotted
 DASH = {"solid": "solid", "dashed": "dash", "dotted": "dot"}
-HOVER = ("<b>%{customdata[2]}</b><br>%{customdata[3]}<br>%{customdata[4]} at %{customdata[5]}<br>%{customdata[6]}<br>"
-         "%{customdata[7]}<br>time %{customdata[8]}<br>%{customdata[9]}launch %{customdata[10]} of %{customdata[1]}"
-         "<extra></extra>")
 
 
 def roofline(points: pd.DataFrame, roofs: Sequence[Roof] | Mapping[str, Sequence[Roof]],
@@ -39,8 +38,8 @@ def roofline(points: pd.DataFrame, roofs: Sequence[Roof] | Mapping[str, Sequence
     foot = canvas.foot(profile or {}, f"points measured{raised}; roofs: solid from the report's counters, "
                                        "dashed measured, dotted from a data sheet")
     if drawn.empty:
-        return canvas.unavailable("No launch can be put under a roof", _absent(points) or "The source holds no launch.",
-                                  foot, theme, size)
+        why = say.absent(points) or "The source holds no launch."
+        return canvas.unavailable("No launch can be put under a roof", why, foot, theme, size)
     t, s = style.theme_of(theme), style.size_of(size)
     words = LEVEL_NAMES[level]
     named = drawn[drawn["whole"]] if drawn["whole"].any() else drawn
@@ -49,8 +48,8 @@ def roofline(points: pd.DataFrame, roofs: Sequence[Roof] | Mapping[str, Sequence
     beside = (max(text_width(text, s.body) for text in names.values()) + 3 * s.marker) / (0.8 * s.narrow)
     limits = _limits(drawn, groups, level, beside)
     y_ticks = canvas.decades(*limits[2:])
-    c = canvas.new(title(points, groups, level, arrow), _subtitle(points, groups, level, about), foot, theme, size,
-                   left=canvas.beside([units.tick(v / 1e12) for v in y_ticks], s.body) + 1.9 * s.body)
+    c = canvas.new(say.title(points, groups, level, arrow), say.subtitle(points, groups, level, about), foot, theme,
+                   size, left=canvas.beside([units.tick(v / 1e12) for v in y_ticks], s.body) + 1.9 * s.body)
     x_axis, y_axis = canvas.log_axis(*limits[:2]), canvas.log_axis(*limits[2:])
     y_axis["ticktext"] = [units.tick(v / 1e12) for v in y_axis["tickvals"]]
     c.figure.update_xaxes(**x_axis, title_text=f"arithmetic intensity, FLOP per {words} byte")
@@ -66,27 +65,37 @@ def roofline(points: pd.DataFrame, roofs: Sequence[Roof] | Mapping[str, Sequence
             line={"color": style.SPECIAL if line["roof"].name == "special" else t.ink if line["active"] else t.muted,
                   "width": s.line * (2.6 if line["tie"] else 1 if line["active"] else 0.5),
                   "dash": DASH[line["dash"]]})
-    for r in drawn.itertuples():
+    cells = {(_place(r.intensity), _place(r.flops_per_s)): r for r in drawn.itertuples()}
+    for r in sorted(cells.values(), key=lambda r: -r.ns)[:CROWD]:
         placer.avoid_point(r.intensity, r.flops_per_s, _marker(r, s) * 0.6)
-    others = list(drawn.loc[drawn["implementation"].isna(), "label"].drop_duplicates())
-    looks = [style.kernel_mark(others.index(r.label)) if units.missing(r.implementation) else
-             style.mark(r.implementation) for r in drawn.itertuples()]
-    c.figure.add_scatter(
-        x=drawn["intensity"], y=drawn["flops_per_s"], mode="markers", name="points", hovertemplate=HOVER,
-        customdata=[_custom(r, groups, level) for r in drawn.to_dict("records")],
-        marker={"size": [_marker(r, s) for r in drawn.itertuples()], "opacity": 1,
-                "color": [look.colour for look in looks], "symbol": [look.symbol for look in looks],
-                "line": {"width": 1.5, "color": [style.outline(look.colour, t) for look in looks]}})
+    _points(c, drawn, groups, level)
     _arrow(c, placer, points, arrow, words)
-    for r in sorted(named.itertuples(), key=lambda r: (-style.layer(r.implementation), -r.ns))[:12]:
+    longest = named.sort_values("ns", ascending=False).drop_duplicates(["label", "source"])  # a kernel is named once
+    for r in sorted(longest.itertuples(), key=lambda r: (-style.layer(r.implementation), -r.ns))[:12]:
         spot = placer.put(names[r.Index], r.intensity, r.flops_per_s, s.body, distance=s.marker * 0.9)
         canvas.write(c, spot, s.body, x_log=True, y_log=True)
     _name_roofs(c, placer, lines)
-    for _, near in drawn.drop(named.index).groupby([drawn["intensity"].map(_place), drawn["flops_per_s"].map(_place)]):
+    steps = drawn.drop(named.index)
+    for _, near in steps.groupby([steps["intensity"].map(_place), steps["flops_per_s"].map(_place)]):
         text = ", ".join(labels.escape(text) for text in near["label"].drop_duplicates())
         spot = placer.put(text, near["intensity"].iloc[0], near["flops_per_s"].iloc[0], s.body, distance=s.marker * 0.6)
         canvas.write(c, spot, s.body, x_log=True, y_log=True)
     return canvas.finish(c, pd.concat([points.assign(kind="point"), _roof_rows(groups)], ignore_index=True))
+
+
+def _points(c: canvas.Canvas, drawn: pd.DataFrame, groups: say.Groups, level: str) -> None:
+    """One trace an implementation, or a kernel where the report is not ours; the more points, the smaller."""
+    unnamed = drawn.loc[drawn["implementation"].isna(), "label"].drop_duplicates()
+    kernels = {label: i for i, label in enumerate(unnamed)}
+    scale = 1 if len(drawn) <= CROWD else 0.6
+    for name, rows in drawn.groupby(drawn["implementation"].fillna(drawn["label"]), sort=False):
+        look = style.kernel_mark(kernels[name]) if name in kernels else style.mark(name)
+        c.figure.add_scatter(
+            x=list(rows["intensity"]), y=list(rows["flops_per_s"]), mode="markers", name=f"points/{name}",
+            hovertemplate=say.HOVER, customdata=[say.hover(r, groups, level) for r in rows.to_dict("records")],
+            marker={"size": [scale * _marker(r, c.size) for r in rows.itertuples()], "opacity": 1,
+                    "color": look.colour, "symbol": look.symbol,
+                    "line": {"width": 1.5 * scale, "color": style.outline(look.colour, c.theme)}})
 
 
 def _place(value: float) -> int:
@@ -95,7 +104,7 @@ def _place(value: float) -> int:
 
 
 def _marker(r: Any, s: style.Size) -> float:
-    return s.marker * (1.15 if r.whole or r.stage is None else 0.7)
+    return s.marker * (1.15 if r.whole or units.missing(r.stage) else 0.7)
 
 
 def _limits(drawn: pd.DataFrame, groups: Mapping[str, Sequence[Roof]], level: str,
@@ -177,7 +186,7 @@ def _on_line(c: canvas.Canvas, placer: Placer, line: dict[str, Any], text: str, 
 
 def _arrow(c: canvas.Canvas, placer: Placer, points: pd.DataFrame, arrow: tuple[str, str] | None, words: str) -> None:
     """From the first implementation to the second, with what changed on the way."""
-    pair = _pair(points, arrow)
+    pair = say.ends(points, arrow)
     if pair is None:
         return
     a, b = pair
@@ -189,97 +198,10 @@ def _arrow(c: canvas.Canvas, placer: Placer, points: pd.DataFrame, arrow: tuple[
         name="arrow")
     placer.avoid_line(xs, ys)
     x, y = (math.sqrt(v[0] * v[1]) for v in (xs, ys))
-    spot = placer.put(change(a, b, words).replace(", ", ",<br>"), x, y, c.size.body, distance=7, reach=9 * c.size.body,
+    text = say.change(a, b, words).replace(", ", ",<br>")
+    spot = placer.put(text, x, y, c.size.body, distance=7, reach=9 * c.size.body,
                       sides=(LOWER_RIGHT, UPPER_LEFT, UPPER_RIGHT, LOWER_LEFT))
     canvas.write(c, spot, c.size.body, x_log=True, y_log=True, name="arrow")
-
-
-def _pair(points: pd.DataFrame, arrow: tuple[str, str] | None) -> tuple[dict, dict] | None:
-    whole = points[points["whole"] & points["why_not_drawn"].isna()]
-    found = [whole[whole["implementation"].eq(name)] for name in arrow or ()]
-    if len(found) < 2 or any(f.empty for f in found):
-        return None
-    return found[0].iloc[0].to_dict(), found[1].iloc[0].to_dict()
-
-
-def change(a: Mapping[str, Any], b: Mapping[str, Any], words: str = "HBM") -> str:
-    """What differs from ``a`` to ``b``: "same 68.7 GFLOP, 94.8× fewer HBM bytes"."""
-    mine, base = units.flop(b["flops"]), units.flop(a["flops"])
-    work = f"same {mine}" if _same(a, b) else f"{mine} instead of {base}"
-    ratio = a["bytes"] / b["bytes"]
-    if abs(ratio - 1) < 0.02:
-        return f"{work}, the same {words} bytes"
-    fewer = f"{units.times(ratio)} fewer" if ratio > 1 else f"{units.times(1 / ratio)} more"
-    return f"{work}, {fewer} {words} bytes"
-
-
-def _same(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
-    return abs(a["flops"] / b["flops"] - 1) < 0.01
-
-
-def title(points: pd.DataFrame, groups: Mapping[str, Sequence[Roof]], level: str, arrow: tuple[str, str] | None) -> str:
-    """The finding, from the points and the ridge."""
-    words = LEVEL_NAMES[level]
-    pair = _pair(points, arrow)
-    at = _ridge(next(iter(groups.values()), []), level)
-    if pair and at:
-        a, b = pair
-        names = [labels.sentence(labels.implementation(p["implementation"])) for p in pair]
-        if a["intensity"] < at <= b["intensity"]:
-            work = "same FLOPs" if _same(a, b) else f"{units.number(100 * b['flops'] / a['flops'])}% of the FLOPs"
-            return f"FlashAttention leaves the {words} roof: {work}, {units.times(a['bytes'] / b['bytes'])} fewer bytes"
-        side = "left" if b["intensity"] < at else "right"
-        if (a["intensity"] < at) == (b["intensity"] < at):
-            return f"{names[0]} and {names[1]} both lie {side} of the {words} ridge: {change(a, b, words)}"
-        return f"{names[1]} lies left of the {words} ridge, {labels.implementation(a['implementation'])} right of it"
-    drawn = points[points["why_not_drawn"].isna()]
-    if at is None:
-        return f"{labels.sentence(labels.count(len(drawn), 'point'))} by FLOP per {words} byte; a roof is missing"
-    left = int((drawn["intensity"] < at).sum())
-    who = "The one point lies" if len(drawn) == 1 else f"All {labels.count(len(drawn), 'point')} lie" \
-        if left in (0, len(drawn)) else f"{labels.sentence(labels.count(left, ''))}of {len(drawn)} points lie"
-    return f"{who} {'left' if left else 'right'} of the {words} ridge at {units.intensity(at)}"
-
-
-def _ridge(group: Sequence[Roof], level: str) -> float | None:
-    memory = pick(group, level)
-    tensor = pick(group, "tensor", memory.source if memory else None) or pick(group, "tensor")
-    return ridge(tensor, memory) if tensor and memory else None
-
-
-def _subtitle(points: pd.DataFrame, groups: Mapping[str, Sequence[Roof]], level: str, about: str) -> str:
-    memory = pick(next(iter(groups.values()), []), level)
-    whole = points[points["whole"] & points["why_not_drawn"].isna()]
-    naive = whole[whole["implementation"].map(lambda n: bool(n) and labels.is_naive(n)).astype(bool)]
-    parts = [labels.sentence(about) + "." if about else ""]
-    if len(naive) and memory:
-        r = naive.iloc[0]
-        parts.append(f"At {units.intensity(r['intensity'])} the {LEVEL_NAMES[level]} roof allows {r['label']} "
-                     f"{units.flops(r['intensity'] * memory.value)}; it reaches "
-                     f"{units.number(r['flops_per_s'] / 1e12)}.")
-    return " ".join(p for p in (*parts, _absent(points)) if p)
-
-
-def _absent(points: pd.DataFrame) -> str:
-    """Which points are not drawn, and why."""
-    left_out = points[points["why_not_drawn"].notna()]
-    by_reason = [f"{labels.join([labels.escape(x) for x in rows['label'].drop_duplicates()[:4]])}"
-                 f"{' and others' if rows['label'].nunique() > 4 else ''} ({why})"
-                 for why, rows in left_out.groupby("why_not_drawn")]
-    return f"Not drawn: {'; '.join(by_reason)}." if by_reason else ""
-
-
-def _custom(r: Mapping[str, Any], groups: Mapping[str, Sequence[Roof]], level: str) -> list[Any]:
-    memory, tensor = (pick(next(iter(groups.values()), []), name) for name in (level, "tensor"))
-    roof = min([v for v in (memory and memory.value * r["intensity"], tensor and tensor.value) if v], default=None)
-    share = f"{units.percent(100 * r['flops_per_s'] / roof)} of the lower roof there<br>" if roof else ""
-    counted = units.nbytes(r["bytes_counted"])
-    note = "" if r["bytes_kind"] == "measured" else f" (compulsory; {counted} counted)"
-    return [int(r["launch"]), labels.escape(r["source"]), labels.escape(r["label"]),
-            labels.escape(labels.shorten(str(r["kernel"]), 80)), units.flops(r["flops_per_s"]),
-            units.intensity(r["intensity"]), f"{units.flop(r['flops'])} counted",
-            f"{units.nbytes(r['bytes'])} of {LEVEL_NAMES[level]}{note}", f"{units.duration(r['ns'])}, {r['time_kind']}",
-            share, r["launches"]]
 
 
 def _roof_rows(groups: Mapping[str, Sequence[Roof]]) -> pd.DataFrame:

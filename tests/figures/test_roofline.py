@@ -7,7 +7,8 @@ import pytest
 
 from profiler.figures import canvas
 from profiler.figures.points import attention_points, attention_roofs, launch_points
-from profiler.figures.roofline import change, roofline
+from profiler.figures.roofline import roofline
+from profiler.figures.roofline_words import change
 from profiler.model.roofs import COUNTERS, DATA_SHEET, Roof
 from tests.figures.samples import BUNDLE, SHAPE
 from tests.figures.test_ledger import Q, S, doctored
@@ -15,6 +16,12 @@ from tests.figures.test_ledger import Q, S, doctored
 FLOPS = 4 * 16 * 4096 * 4096 * 64  # 68,719,476,736
 NAIVE_BYTES = 6 * S + 4 * Q
 DRAM, TENSOR = 0.8 * 4.8e12, 0.4 * 9.44e14  # the rates that the synthetic durations follow
+
+
+def drawn_points(figure):
+    """All points of the figure: x, y and custom data, trace by trace."""
+    traces = [t for t in figure.data if t.name.startswith("points/")]
+    return tuple([v for t in traces for v in getattr(t, name)] for name in ("x", "y", "customdata"))
 
 
 def point(points, name, stage=None):
@@ -44,11 +51,11 @@ def test_drawn_points_are_the_frame():
     figure = roofline(attention_points(BUNDLE, SHAPE, ("naive", "flash2")), attention_roofs(BUNDLE, SHAPE, ("flash2",)),
                       BUNDLE.profile)
     data = canvas.to_frame(figure)
-    drawn = next(t for t in figure.data if t.name == "points")
+    xs, ys, custom = drawn_points(figure)
     rows = data[data["kind"].eq("point") & data["why_not_drawn"].isna()]
-    assert sorted(drawn.x) == pytest.approx(sorted(rows["intensity"]))
-    assert sorted(drawn.y) == pytest.approx(sorted(rows["flops_per_s"]))
-    assert {c[0] for c in drawn.customdata} == set(rows["launch"])  # a click leads to the launch
+    assert sorted(xs) == pytest.approx(sorted(rows["intensity"]))
+    assert sorted(ys) == pytest.approx(sorted(rows["flops_per_s"]))
+    assert {c[0] for c in custom} == set(rows["launch"])  # a click leads to the launch
     roofs = data[data["kind"].eq("roof")]
     assert set(roofs["roof_value"]) >= {4.8e12, 1.2e13, 9.44e14, 4.2e12, 8.0e14}
 
@@ -60,7 +67,7 @@ def test_launches_without_flops_or_bytes_are_listed_not_drawn():
     launches = launch_points(bundle)
     assert set(launches.loc[launches["implementation"].eq("flash2"), "why_not_drawn"]) == {"no HBM bytes"}
     figure = roofline(points, attention_roofs(BUNDLE, SHAPE, ("naive",)), BUNDLE.profile)
-    assert len(next(t for t in figure.data if t.name == "points").x) == 3  # Q·Kᵀ, P·V, naive
+    assert len(drawn_points(figure)[0]) == 3  # Q·Kᵀ, P·V, naive
     texts = " ".join(a.text for a in figure.layout.annotations).replace("<br>", " ")
     assert "Not drawn: scale and softmax (no FLOPs)." in texts
 
@@ -91,8 +98,7 @@ def test_a_point_above_a_roof_stays_there():
     roofs = [Roof("dram", 4.8e12, "B/s", COUNTERS, ""), Roof("tensor", 1e14, "FLOP/s", COUNTERS, "")]
     points = attention_points(BUNDLE, SHAPE, ("flash2",))
     figure = roofline(points, roofs)
-    drawn = next(t for t in figure.data if t.name == "points")
-    assert drawn.y[0] == pytest.approx(TENSOR)  # 3.8e14, above the roof of 1e14
+    assert drawn_points(figure)[1][0] == pytest.approx(TENSOR)  # 3.8e14, above the roof of 1e14
     assert 10 ** figure.layout.yaxis.range[1] > TENSOR
 
 
@@ -128,3 +134,14 @@ def test_one_launch_on_its_side_of_the_ridge(scale, expected):
     bundle = replace(BUNDLE, launches=rows)
     figure = roofline(launch_points(bundle), attention_roofs(BUNDLE, SHAPE, ("flash2",)), bundle.profile)
     assert canvas.title(figure).replace("\u00a0", " ") == expected  # 9.44e14 / 4.8e12
+
+
+def test_each_gpu_has_its_own_roof_in_the_hover():
+    rows = BUNDLE.launches[BUNDLE.launches["implementation"].eq("flash2") & BUNDLE.launches["nq"].eq(4096)].head(2)
+    rows = rows.assign(implementation=pd.NA, stage=pd.NA, device=pd.array(["A", "B"], "string"), tensor_flops=1e10,
+                       dram_read_bytes=1e7, dram_write_bytes=0.0, duration_ns=1e5)  # 1,000 FLOP/B, 100 TFLOP/s
+    roofs = {"A": [Roof("tensor", 2e14, "FLOP/s", COUNTERS, ""), Roof("dram", 1e12, "B/s", COUNTERS, "")],
+             "B": [Roof("tensor", 4e14, "FLOP/s", COUNTERS, ""), Roof("dram", 1e12, "B/s", COUNTERS, "")]}
+    figure = roofline(launch_points(replace(BUNDLE, launches=rows)), roofs)
+    shares = [custom[9] for custom in drawn_points(figure)[2]]
+    assert [s.split("%")[0] for s in shares] == ["50.0", "25.0"]
