@@ -79,8 +79,18 @@ def run(page: Any) -> None:
     notes = st.container()
     with boxes.guarded():
         page.run()
+    _next(page)
     for sentence in state.notes():
         notes.info(boxes.plain(sentence), icon=":material/link:")
     if token := store.token():
         state.use(store.TOKEN_PARAMETER, token)
     state.commit()
+
+
+def _next(page: Any) -> None:
+    """At the foot of a page, the one to read after it and the question that it answers."""
+    names = [name for entries in LIST.values() for name, _ in entries]
+    at = next((i for i, name in enumerate(names) if address(name) == page.url_path), 0)
+    if names[at] in text.NEXT:
+        following, question = text.NEXT[names[at]]
+        st.page_link(PAGES / f"{following}.py", label=question, icon=":material/arrow_forward:")

@@ -54,7 +54,7 @@ UNEXPECTED_REMEDY = ("Try another source or shape. If it stays, please report it
                      "app, where it was started, has the cause under that number.")
 GPU_NOT_NAMED = "GPU not named"
 LACKING = "Not in every launch of this report: {names}. This command collects them for the same program:"
-NOTES = "What reading it had to say"
+NOTES = "What recording and reading it had to say: {count}"
 PROVENANCE = {"driver": "driver", "cuda": "CUDA", "torch": "torch", "triton": "Triton", "ncu": "ncu",
               "cache_control": "cache control", "clock_control": "clock control"}
 NO_SOURCE = "There is no profile to show yet."
@@ -189,7 +189,6 @@ MEMORY_WHY = {
     "parity": "Every stage of every configuration: what the IO model predicts against what the counters say.",
 }
 QUANTITY = "Quantity"
-PARITY_QUANTITIES = {"l2_to_sm": "L2 → SM bytes", "dram_read": "HBM read", "dram_write": "HBM written"}
 NO_BLOCKS = "{source} has no implementation whose block size is known on this shape."
 NO_BLOCKS_REMEDY = "Profile our kernels: `python -m profiler run --suite tuning` varies the block size."
 PYRAMID = "Capacity and bandwidth of each level"
@@ -203,12 +202,22 @@ SCALING_SHOW = "Show"
 SCALING_SHOWS = {"n": "Over N", "shape": "On one shape"}
 SCALING_QUANTITIES = {"tflops": "TFLOP/s", "time": "Time", "dram_bytes": "HBM bytes", "peak_memory": "Peak memory"}
 TIMINGS_TABLE = "The timings, as recorded"
-MEMORY_QUANTITIES = {"dram_bytes": "HBM bytes", "peak_memory": "Peak memory", "l2_to_sm": "L2 → SM bytes",
-                     "sm_to_l2": "SM → L2 bytes"}
+IO_QUANTITIES = {
+    "scaling": {"dram_bytes": "HBM bytes", "peak_memory": "Peak memory", "l2_to_sm": "L2 → SM bytes",
+                "sm_to_l2": "SM → L2 bytes"},
+    "parity": {"l2_to_sm": "L2 → SM bytes", "dram_read": "HBM read", "dram_write": "HBM written"},
+}
 VALUES = "The values and their predictions"
 VERDICT_COUNTS = {"holds": "{n} hold", "fails": "{n} fail", "cannot tell": "{n} cannot be told"}
 CLAIM_TOLERANCE = "Held to: {tolerance}. Numbers are {kind}."
-NEXT = "Next"
+NEXT = {  # page -> (the page to read after it, the question that one answers)
+    "evidence": ("roofline", "How near do they come to what this GPU can do? Roofline"),
+    "roofline": ("memory_io", "Where do the bytes go, and how do they grow with N? Memory IO"),
+    "memory_io": ("occupancy", "Is the lower occupancy a problem? Occupancy & Tensor Cores"),
+    "occupancy": ("scaling", "What does that make in time? Scaling"),
+    "scaling": ("launches", "Which counters is all this made of? Launches"),
+    "launches": ("about_data", "Where does the data come from? About the data"),
+}
 
 # Compare
 SOURCES = "Sources"

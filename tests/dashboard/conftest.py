@@ -35,6 +35,14 @@ def data(recorded, monkeypatch) -> Path:
 
 
 @pytest.fixture
+def shipped(monkeypatch) -> Path:
+    """The profiles that come with the project."""
+    monkeypatch.delenv("FLASHSCOPE_DATA", raising=False)
+    st.cache_resource.clear()
+    return ROOT / "data"
+
+
+@pytest.fixture
 def empty(tmp_path, monkeypatch) -> Path:
     monkeypatch.setenv("FLASHSCOPE_DATA", str(tmp_path))
     st.cache_resource.clear()

@@ -35,6 +35,34 @@ def test_page_on_a_recorded_profile(page, open_page):
 
 
 @pytest.mark.parametrize("page", PAGES)
+def test_page_on_every_profile_that_comes_with_the_project(page, shipped):
+    app = visit(page)
+    for key in store.recorded():
+        app.query_params["source"] = key
+        app.run()
+        assert_sound(app)
+
+
+@pytest.mark.parametrize("link", [
+    {"show": "traffic"}, {"show": "theorem"}, {"show": "parity"}, {"show": "parity", "quantity-parity": "dram_write"},
+    *({"quantity-scaling": name} for name in text.IO_QUANTITIES["scaling"])], ids=lambda link: "-".join(link.values()))
+def test_every_view_of_memory_io(link, shipped):
+    app = visit("memory_io", **link)
+    assert_sound(app)
+    assert not app.info
+
+
+@pytest.mark.parametrize("page, link", [
+    ("scaling", {"axis": "shape"}), ("scaling", {"speed": "time"}), ("occupancy", {"bound": "bounds"}),
+    ("roofline", {"level": "l2"}), ("roofline", {"steps": "off"}), ("launches", {"launch": "3"}),
+    ("evidence", {"mask": "causal"}), ("evidence", {"shape": "B1-H16-N16384-D128-bf16"})], ids=str)
+def test_every_other_view(page, link, shipped):
+    app = visit(page, **link)
+    assert_sound(app)
+    assert not app.info
+
+
+@pytest.mark.parametrize("page", PAGES)
 def test_page_without_any_source_says_how_to_get_one(page, empty):
     app = visit(page)
     assert_sound(app)

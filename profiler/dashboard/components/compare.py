@@ -88,5 +88,5 @@ def shared_roofline(bundles: Sequence[Bundle], shape: AttentionShape | None, dir
             roofs.setdefault(device or gpu(bundle), list(best.values()))
     about = f"{labels.shape(shape)}." if shape else ""
     profile = {"gpu": {"name": labels.join(list(roofs))}}
-    return roofline(pd.concat(points, ignore_index=True), roofs, profile, about=about, level=level, arrow=None,
-                    theme=theme)
+    drawn = pd.concat([p for p in points if len(p)] or points, ignore_index=True).infer_objects()
+    return roofline(drawn, roofs, profile, about=about, level=level, arrow=None, theme=theme)

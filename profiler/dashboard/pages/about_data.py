@@ -6,6 +6,7 @@ import streamlit as st
 
 from profiler.dashboard import store, text
 from profiler.dashboard.components import boxes, tables
+from profiler.figures import labels
 
 st.title(text.ABOUT_DATA)
 st.markdown(text.ABOUT_DATA_LEAD)
@@ -19,8 +20,10 @@ for source in everything.values():
         st.markdown(boxes.plain(boxes.provenance(bundle)))
         for line in tables.contents(bundle):
             st.markdown(line)
-        for note in bundle.notes:
-            st.markdown(f"- {boxes.plain(note)}")
+        if bundle.notes:
+            with st.expander(text.NOTES.format(count=labels.count(len(bundle.notes), "note"))):
+                for note in bundle.notes:
+                    st.markdown(f"- {boxes.plain(note)}")
         if ceilings := bundle.profile.get("ceilings"):
             st.markdown(f"**{text.CEILINGS}**")
             st.dataframe(tables.ceilings(ceilings), hide_index=True, width="content")

@@ -24,8 +24,8 @@ held = tables.collected(launches)
 with row:
     words = state.words(text.SEARCH, "search", help=text.SEARCH_HELP, placeholder="softmax", width=320)
     with st.popover(text.COLUMNS, icon=":material/view_column:"):
-        names = {name: tables.title(name) for name in held}
         first = [name for name in tables.FIRST if name in held]
+        names = {name: tables.title(name) for name in dict.fromkeys([*first, *held])}
         columns = state.select_several(text.COLUMNS, "columns", names, first, width=520)
 found = tables.search(launches, words, SEARCHED)
 if found.empty:

@@ -10,16 +10,19 @@ from profiler.figures.scaling import scaling
 from profiler.figures.theorem import theorem
 from profiler.figures.traffic import traffic
 
-show = state.select(text.MEMORY_SHOW, "show", text.MEMORY_SHOWS, "scaling", st.segmented_control,
-                    label_visibility="collapsed")
+with st.container(horizontal=True):
+    show = state.select(text.MEMORY_SHOW, "show", text.MEMORY_SHOWS, "scaling", st.segmented_control,
+                        label_visibility="collapsed")
+    if show in text.IO_QUANTITIES:
+        options = text.IO_QUANTITIES[show]
+        quantity = state.select(text.QUANTITY, f"quantity-{show}", options, next(iter(options)), st.segmented_control,
+                                label_visibility="collapsed")
 st.caption(text.MEMORY_WHY[show])
 view = selectors.choose(over_n=show == "scaling", compare=show in ("scaling", "traffic"))
 if view is None:
     boxes.end()
 
 if show == "scaling":
-    quantity = state.select(text.QUANTITY, "quantity", text.MEMORY_QUANTITIES, "dram_bytes",
-                            view.controls.segmented_control)
     drawn = charts.show(view.source, scaling, view.shape, quantity, view.implementations, direction=view.direction,
                         key="memory")
     if len(drawn):
@@ -36,5 +39,4 @@ elif show == "theorem":
         boxes.end()
     charts.show(view.source, theorem, view.shape, blocked[0], key="theorem")
 else:
-    quantity = state.select(text.QUANTITY, "parity", text.PARITY_QUANTITIES, "l2_to_sm", st.segmented_control)
     charts.show(view.source, parity, quantity, key="parity")

@@ -7,13 +7,16 @@ from profiler.dashboard.components import boxes, charts, selectors, tables
 from profiler.figures.bars import bars
 from profiler.figures.scaling import scaling
 
-show = state.select(text.SCALING_SHOW, "axis", text.SCALING_SHOWS, "n", st.segmented_control,
-                    label_visibility="collapsed")
+with st.container(horizontal=True):
+    show = state.select(text.SCALING_SHOW, "axis", text.SCALING_SHOWS, "n", st.segmented_control,
+                        label_visibility="collapsed")
+    if show == "n":
+        quantity = state.select(text.QUANTITY, "speed", text.SCALING_QUANTITIES, "tflops", st.segmented_control,
+                                label_visibility="collapsed")
 view = selectors.choose(over_n=show == "n")
 if view is None:
     boxes.end()
 if show == "n":
-    quantity = state.select(text.QUANTITY, "speed", text.SCALING_QUANTITIES, "tflops", view.controls.segmented_control)
     drawn = charts.show(view.source, scaling, view.shape, quantity, view.implementations, direction=view.direction,
                         key="scaling")
     if len(drawn):

@@ -33,7 +33,8 @@ def main() -> None:
                 page = browser.new_page(viewport={"width": 1440, "height": 900})
                 began = time.perf_counter()
                 page.goto(f"{address}/{frame.address(name) if name != every[0] else ''}")
-                page.locator(f"[data-testid=stMainBlockContainer] :is({CONTENT})").locator("visible=true").first.wait_for()
+                main_part = page.locator(f"[data-testid=stMainBlockContainer] :is({CONTENT})")
+                main_part.locator("visible=true").first.wait_for()
                 settled(page)
                 paint = time.perf_counter() - began
                 times = controls(page)
