@@ -1,9 +1,8 @@
 """Raw Nsight Compute metrics: which to ask for, what each launches column is made of, and where a value came from.
 
 The only home of raw metric names (``rules``, ``tensor``). ``collect_list`` says what to ask ncu for, ``resolve``
-turns the raw metrics of
-a launch into columns, ``provenance`` says of one value whether it was measured, derived, not collected or not
-available.
+turns the raw metrics of a launch into columns, ``provenance`` says of one value whether it was measured, derived, not
+collected or not available.
 """
 
 from profiler.metrics.ask import PURPOSES, advice, collect_list, missing_flag, names_for
@@ -14,6 +13,5 @@ from profiler.metrics.rules import SHOWN_NAMES, TEXT_NAMES
 
 __all__ = [
     "PURPOSES", "SHOWN_NAMES", "TEXT_NAMES", "Provenance", "Resolved", "advice", "collect_list", "missing_flag",
-    "names_for", "provenance",
-    "raw_names", "resolve",
+    "names_for", "provenance", "raw_names", "resolve",
 ]

@@ -79,6 +79,6 @@ def raw_names() -> frozenset[str]:
               for suffix in (".sum", ".sum.per_cycle_elapsed", ".sum.per_second", ".sum.peak_sustained")}
     names |= {f"{tensor.TENSOR_PREFIX}{peak}.sum.peak_sustained" for rule in tensor.TENSOR for peak, _ in rule.peaks}
     names |= {f"{unit}__cycles_elapsed.{how}" for unit in ("sm", "smsp") for how in ("avg", "max", "avg.per_second")}
-    names |= {*tensor.TENSOR_IDLE, *rules.DEVICE_NAME, rules.CC_MAJOR, rules.CC_MINOR, *rules.GRID, *rules.BLOCK,
+    names |= {*tensor.TENSOR_IDLE, rules.DEVICE_NAME, rules.CC_MAJOR, rules.CC_MINOR, *rules.GRID, *rules.BLOCK,
               rules.PASSES}
     return frozenset(names | {name for name, _ in rules.PROFILE.values()})

@@ -157,12 +157,12 @@ SASS_OPS = "smsp__sass_thread_inst_executed_op_{}_pred_on"
 CORE_FLOPS: Mapping[str, tuple[str, int]] = {"fp32_flops": ("f", 1), "fp16_flops": ("h", 2), "fp64_flops": ("d", 1)}
 
 # Identity, for reports that give it as metrics.
-DEVICE_NAME = ("device__attribute_display_name",)
+DEVICE_NAME = "device__attribute_display_name"
 CC_MAJOR, CC_MINOR = "device__attribute_compute_capability_major", "device__attribute_compute_capability_minor"
 GRID = tuple(f"launch__grid_dim_{axis}" for axis in "xyz")
 BLOCK = tuple(f"launch__block_dim_{axis}" for axis in "xyz")
 PROFILE = {  # key of profile["gpu"]: metric, factor to base units
-    "name": (DEVICE_NAME[0], 1), "sm_count": ("device__attribute_multiprocessor_count", 1),
+    "name": (DEVICE_NAME, 1), "sm_count": ("device__attribute_multiprocessor_count", 1),
     "l2_size_bytes": ("device__attribute_l2_cache_size", 1), "memory_bytes": ("device__attribute_total_memory", 1),
     "max_sm_clock_hz": ("device__attribute_clock_rate", 1000),
     "memory_clock_hz": ("device__attribute_memory_clock_rate", 1000),
@@ -175,7 +175,7 @@ NO_DRAM = {"7.2": "Jetson Xavier", "8.7": "Jetson Orin", "10.1": "Jetson Thor", 
 DRAM_COLUMNS = frozenset(("dram_read_bytes", "dram_write_bytes", "dram_bytes_per_second", "dram_peak_bytes_per_s"))
 NO_TENSOR_UNTIL = 7.0
 
-TEXT_NAMES = frozenset(DEVICE_NAME)
+TEXT_NAMES = frozenset((DEVICE_NAME,))
 
 # Raw metrics that pages show beside the columns: kept even when a large report is read in part.
 SHOWN_NAMES = frozenset((

@@ -106,8 +106,7 @@ OPCODES = "sass__inst_executed_per_opcode_with_modifier_all"
 
 @dataclass(slots=True)
 class _Counted:
-    """Operations on one operand type: their number, the names it came from, the rule, and which of its parts did
-    most."""
+    """Operations on one operand type: total, the names it came from, the rule, and which of its parts did most."""
 
     total: float
     names: tuple[str, ...]
@@ -178,8 +177,7 @@ def _tensor_from_opcodes(reader: Reader, cc: float | None) -> dict[str, tuple[fl
     names: dict[tuple[bool, str], tuple[str, ...]] = {}
     for name in listed:
         opcode = name[len(OPCODES) + 1:-1]
-        if not re.match(r"[A-Z]?(?:[HIBD]|HG|IG|QG|BG)MMA\.|(?:UTC|WARPSYNC)?[A-Z]*MMA\b",
-                        opcode) or opcode.startswith("HFMA2"):
+        if not opcode.split(".")[0].endswith("MMA"):
             continue
         work = instruction_ops(opcode)
         if work is None:
@@ -199,9 +197,11 @@ def _tensor_from_opcodes(reader: Reader, cc: float | None) -> dict[str, tuple[fl
     return {key[1]: (value, names[key]) for key, value in totals.items() if value}
 
 
+OPERANDS = {"BF16": "bf16", "TF32": "tf32", "E4M3": "fp8", "E5M2": "fp8", "S8": "int8", "U8": "int8", "S4": "int4",
+            "U4": "int4"}
 SHAPES = {"16832": (16, 8, 32), "16816": (16, 8, 16), "1688": (16, 8, 8), "1684": (16, 8, 4), "8816": (8, 8, 16),
-          "8832": (8, 8, 32),
-          "884": (8, 8, 4), "16864": (16, 8, 64), "168128": (16, 8, 128), "168256": (16, 8, 256), "88128": (8, 8, 128)}
+          "8832": (8, 8, 32), "884": (8, 8, 4), "16864": (16, 8, 64), "168128": (16, 8, 128), "168256": (16, 8, 256),
+          "88128": (8, 8, 128)}
 
 
 def instruction_ops(opcode: str) -> tuple[int, str, bool] | None:
@@ -222,9 +222,7 @@ def instruction_ops(opcode: str) -> tuple[int, str, bool] | None:
         if shape is None or any(p.startswith("STEP") for p in parts) or (shape == (8, 8, 4) and head != "DMMA"):
             return None
         ops = 2 * shape[0] * shape[1] * shape[2]
-    kinds = {"BF16": "bf16", "TF32": "tf32", "E4M3": "fp8", "E5M2": "fp8", "S8": "int8", "U8": "int8", "S4": "int4",
-             "U4": "int4"}
-    dtype = next((kinds[p] for p in parts if p in kinds), "")
+    dtype = next((OPERANDS[p] for p in parts if p in OPERANDS), "")
     if not dtype:
         dtype = "fp64" if head == "DMMA" else "int1" if head.startswith("B") else "int8" if integer else "fp16"
     return ops, dtype, integer

@@ -15,10 +15,9 @@ PREFIX = {"": 1.0, "K": 1e3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
 BINARY_PREFIX = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40}
 SECONDS = {"n": 1e-9, "u": 1e-6, "µ": 1e-6, "μ": 1e-6, "m": 1e-3, "": 1.0}
 COUNTS = frozenset((
-    "block", "cluster", "cycle", "inst", "instruction", "op", "pass", "register", "request", "sector", "sm", "tag",
-    "thread", "tpc",
-    "warp", "wavefront", "line", "sample", "bit", "way", "node", "packet", "transaction", "query", "wave", "access",
-    "branch"))
+    "access", "bit", "block", "branch", "cluster", "cycle", "inst", "line", "node", "op", "packet", "pass", "query",
+    "register", "request", "sample", "sector", "sm", "tag", "thread", "tpc", "transaction", "warp", "wave", "wavefront",
+    "way"))
 _PLURALS = {"instruction": "inst", "instructions": "inst", "passes": "pass", "queries": "query", "accesses": "access",
             "branches": "branch", "access": "access"}
 WHOLE = COUNTS | {"byte"}  # a number of these in base units is whole, so it never carries decimals

@@ -78,13 +78,11 @@ def _dims(values: dict[str, Any], names: tuple[str, ...]) -> str | None:
 def _row(launch: RawLaunch, index: int, source: str, cc: str | None, values: dict[str, Any],
          found: metrics.Resolved) -> dict[str, Any]:
     inner, domain, path = innermost(launch.ranges)
-    device = launch.device or next((values[n][0]
-                                    for n in rules.DEVICE_NAME if isinstance(values.get(n, (None,))[0], str)), None)
+    device = values.get(rules.DEVICE_NAME, (None, ""))[0]
     return {
         "source": source, "launch": index, "range": inner, "domain": domain, "range_path": path,
-        "kernel": launch.kernel,
-        "device": device, "cc": cc, "grid": launch.grid or _dims(values, rules.GRID), "block": launch.block
-        or _dims(values, rules.BLOCK),
+        "kernel": launch.kernel, "device": device if isinstance(device, str) else None, "cc": cc,
+        "grid": launch.grid or _dims(values, rules.GRID), "block": launch.block or _dims(values, rules.BLOCK),
         **found.values,
     }
 

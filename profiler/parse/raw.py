@@ -12,7 +12,6 @@ class RawLaunch:
     names from outermost to innermost) of each NVTX domain; grid, block: "x,y,z"."""
 
     kernel: str | None = None
-    device: str | None = None
     cc: str | None = None
     grid: str | None = None
     block: str | None = None

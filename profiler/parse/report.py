@@ -3,6 +3,7 @@ the process."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -59,8 +60,8 @@ def read(path: Path, name: str, progress: Callable[[int, int], None] = lambda do
         out.notes.append(f"A large report: {left_out} metrics a launch that no page uses were not read.")
     if kinds - {ncu_report.IAction.WorkloadType_KERNEL}:
         out.notes.append("Some rows are not single kernels but ranges or graphs: they count all kernels in them.")
-    passes = [v for launch in out.launches for n, _, v in launch.metrics if n == rules.PASSES
-              and isinstance(v, (int, float))]
+    passes = [v for launch in out.launches for n, _, v in launch.metrics
+              if n == rules.PASSES and isinstance(v, (int, float)) and math.isfinite(v)]
     if passes:
         out.session["passes"] = int(max(passes))
     return out

@@ -17,9 +17,8 @@ if TYPE_CHECKING:
 
 IDENTITY = frozenset((
     "ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Context", "Stream", "Block Size", "Grid Size",
-    "Device", "CC",
-    "Invocations", "Section Name", "Rule Name", "Rule Type", "Rule Description", "Estimated Speedup Type",
-    "Estimated Speedup"))
+    "Device", "CC", "Invocations", "Section Name", "Rule Name", "Rule Type", "Rule Description",
+    "Estimated Speedup Type", "Estimated Speedup"))
 SUMMARY = {"Minimum": " [minimum]", "Maximum": " [maximum]"}
 SAMPLE = 200_000  # cells that are asked for the number format
 
