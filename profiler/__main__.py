@@ -40,7 +40,7 @@ Batch = Annotated[int, typer.Option(help="Batch size.")]
 HeadDims = Annotated[Optional[list[int]], typer.Option("--head-dim", "-d", help="Head size; repeat for several.")]  # noqa: UP045
 Masks = Annotated[Optional[list[str]], typer.Option("--mask", help="full or causal; repeat for several.")]  # noqa: UP045
 Dtypes = Annotated[Optional[list[str]], typer.Option("--dtype", help="bf16, fp16 or fp32; repeat for several.")]  # noqa: UP045
-Suite = Annotated[str | None, typer.Option(help="quick, evidence, scaling or tuning; shape options are then not used.")]
+Suite = Annotated[str | None, typer.Option(help="quick, evidence, scaling, tuning, backward or decode.")]
 NcuPath = Annotated[Optional[str], typer.Option("--ncu", help="Path of ncu, where it is not on PATH.")]  # noqa: UP045
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Source = Annotated[Path, typer.Argument(help="A bundle, a .ncu-rep or an ncu export as CSV.", show_default=False)]

@@ -13,12 +13,18 @@ from profiler.spec import AttentionShape, Mask, RunConfig
 from profiler.table import records
 
 REFERENCE = "sdpa_flash"
-CONVENTION = "TFLOP/s count 4·B·H·Nq·Nk·D a call, half of it when causal; the time is the median with a cold L2 cache."
+CONVENTION = (
+    "TFLOP/s count 4·B·H·Nq·Nk·D a forward and 10·B·H·Nq·Nk·D a backward, half of it when causal with Nq = Nk; "
+    "the time is the median with a cold L2 cache."
+)
 
 
-def flops(shape: AttentionShape) -> int:
-    """FLOPs of one forward call by the convention of the FlashAttention papers: causal counts half."""
-    whole = 4 * shape.batch * shape.heads * shape.nq * shape.nk * shape.head_dim
+def flops(shape: AttentionShape, direction: str = "forward") -> int:
+    """FLOPs of one call by the convention of the FlashAttention papers: a causal square counts half."""
+    products = 4 if direction == "forward" else 10
+    whole = products * shape.batch * shape.heads * shape.nq * shape.nk * shape.head_dim
+    if shape.nq != shape.nk:
+        return whole
     return whole // 2 if Mask.parse(shape.mask) == Mask(-1, 0) else whole
 
 
@@ -40,7 +46,7 @@ def bench(
     reference = {_shape_key(row): row["median_ns"] for row in rows if row["implementation"] == REFERENCE}
     for row, config in zip(rows, configs):
         median, base = row["median_ns"], reference.get(_shape_key(row))
-        row["tflops_per_s"] = flops(config.shape) / median / 1e3 if median else None
+        row["tflops_per_s"] = flops(config.shape, config.direction) / median / 1e3 if median else None
         row["speedup_over_" + REFERENCE] = base / median if base and median else None
     environment = worker.of(times, "environment")
     return {

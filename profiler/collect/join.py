@@ -86,8 +86,8 @@ def attach(
 def without_autotuning(rows: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
     """A stage where one kernel was launched often with different settings is no single call: left out, named.
 
-    Tuning varies warps (the block) and pipeline stages (shared memory). Grids say nothing: PyTorch's elementwise kernels
-    run on tensors of several sizes within one call.
+    Tuning varies warps (the block) and pipeline stages (shared memory). Grids say nothing: PyTorch's elementwise
+    kernels run on tensors of several sizes within one call.
     """
     stages: dict[str, list[dict[str, Any]]] = {}
     for row in rows:

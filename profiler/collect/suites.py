@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 from profiler.errors import BadInput
 from profiler.spec import AttentionShape, RunConfig
@@ -39,8 +40,8 @@ def sweep(
 def evidence() -> list[RunConfig]:
     """What the recorded profile holds: B1 H16 bf16, so that S is 537 MB at N 4096, far above any L2.
 
-    sdpa_math stops at N 8192: it computes in fp32 copies, and to replay one launch at N 16384 ncu would save and restore
-    tens of gigabytes through the host.
+    sdpa_math stops at N 8192: it computes in fp32 copies, and to replay one launch at N 16384 ncu would save and
+    restore tens of gigabytes through the host.
     """
     return [c for c in sweep(EVERYTHING, LENGTHS) if c.implementation != "sdpa_math" or c.shape.nq <= 8192]
 
@@ -79,11 +80,30 @@ def tuning() -> list[RunConfig]:
     ]
 
 
+def backward() -> list[RunConfig]:
+    """The naive backward, P kept, beside those that recompute it: B1 H16 bf16."""
+    forward = sweep(("naive", *FUSED), (1024, 2048, 4096, 8192))
+    return [replace(config, direction="backward") for config in forward]
+
+
+def decode() -> list[RunConfig]:
+    """A few queries at the end of long caches, H32/8 D128 bf16: batches 1, 8 and 32, then four queries, then naive."""
+
+    def one(name: str, batch: int, n: int, nq: int = 1) -> RunConfig:
+        return RunConfig(name, AttentionShape(batch, 32, nq, n, 128, kv_heads=8, mask="causal"))
+
+    lengths = (4096, 32768)
+    caches = [(name, batch, n) for n in lengths for batch in (1, 8, 32) for name in ("decode", "sdpa_flash")]
+    return [*(one(*cache) for cache in caches), one("decode", 8, 32768, 4), *(one("naive", 1, n) for n in lengths)]
+
+
 SUITES: dict[str, Callable[[], list[RunConfig]]] = {
     "quick": quick,
     "evidence": evidence,
     "scaling": scaling,
     "tuning": tuning,
+    "backward": backward,
+    "decode": decode,
 }
 
 

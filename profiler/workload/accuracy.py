@@ -26,6 +26,17 @@ class Expected:
     words: str
     eager_relative: float
 
+    def compare(self, output: torch.Tensor) -> dict[str, Any]:
+        """Error columns of one output; ``finite`` is False where any element of the whole output is NaN or infinite."""
+        found = output[:, :, self.rows].double()
+        return columns(
+            bool(torch.isfinite(output).all()),
+            self.words,
+            largest=(found - self.output).abs().max().item(),
+            error=relative(found, self.output),
+            eager=self.eager_relative,
+        )
+
 
 def choose_rows(nq: int) -> tuple[list[int], str]:
     """Which query rows to compare, and the same in words."""
@@ -36,13 +47,18 @@ def choose_rows(nq: int) -> tuple[list[int], str]:
 
 def eager(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, rows: torch.Tensor, causal: bool) -> torch.Tensor:
     """Rows ``rows`` of attention in eager PyTorch: every step rounds to the dtype of q, as the unfused form does."""
-    groups = q.shape[1] // k.shape[1]
-    k, v = k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1)
-    scores = (q[:, :, rows] @ k.transpose(-1, -2)) / math.sqrt(q.shape[-1])
+    batch, heads, nq, head_dim = q.shape
+    kv_heads, nk = k.shape[1:3]
+    # The query heads that share a key head are rows of one product: no copy of k and v for each of them.
+    scores = q[:, :, rows].reshape(batch, kv_heads, -1, head_dim) @ k.transpose(-1, -2) / math.sqrt(head_dim)
+    scores = scores.view(batch, heads, -1, nk)
+    sees = torch.ones(len(rows), 1, dtype=torch.bool, device=q.device)
     if causal:
-        last = rows[:, None] + k.shape[2] - q.shape[2]
-        scores = scores.masked_fill(torch.arange(k.shape[2], device=q.device) > last, -math.inf)
-    return torch.softmax(scores, -1).nan_to_num(0.0) @ v
+        last = rows[:, None] + nk - nq
+        sees = last >= 0
+        scores = scores.masked_fill(torch.arange(nk, device=q.device) > last, torch.finfo(q.dtype).min)
+    weights = torch.softmax(scores, -1).view(batch, kv_heads, -1, nk)
+    return (weights @ v).view(batch, heads, -1, head_dim) * sees
 
 
 def relative(output: torch.Tensor, exact: torch.Tensor) -> float:
@@ -58,16 +74,11 @@ def expect(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) -> E
     return Expected(exact, rows, words, relative(eager(q, k, v, rows, causal), exact))
 
 
-def compare(output: torch.Tensor, expected: Expected) -> dict[str, Any]:
-    """Error columns of one output; ``finite`` is False where any element of the whole output is NaN or infinite."""
-    found = output[:, :, expected.rows].double()
-    errors = {
-        "error_max_abs": (found - expected.output).abs().max().item(),
-        "error_relative": relative(found, expected.output),
-        "error_eager_relative": expected.eager_relative,
-    }
+def columns(finite: bool, words: str, *, largest: float, error: float, eager: float) -> dict[str, Any]:
+    """The error columns of a timings row; a value that is not finite is null."""
+    errors = {"error_max_abs": largest, "error_relative": error, "error_eager_relative": eager}
     return {
-        "finite": bool(torch.isfinite(output).all()),
-        "error_rows": expected.words,
+        "finite": finite,
+        "error_rows": words,
         **{name: value if math.isfinite(value) else None for name, value in errors.items()},
     }

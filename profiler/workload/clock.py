@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 FLUSH_BYTES = 512 * 2**20  # more than twice any L2
-# The GPU waits this many cycles, about a millisecond, before a pair, so that every launch is queued when its turn comes:
-# otherwise the time of a short kernel is that of the Python which launches it (flash2 at N 4096: 294 µs, not 192).
+# The GPU waits this many cycles, about a millisecond, before a pair, so that every launch is queued when its turn
+# comes: otherwise the time of a short kernel is that of the Python which launches it (flash2, N 4096: 294 µs, not 192).
 WAIT_CYCLES = 2_000_000
 
 

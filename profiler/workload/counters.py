@@ -64,7 +64,7 @@ def profile(config: RunConfig, *, device: str, seed: int) -> dict[str, Any]:
 
 def once(config: RunConfig, device: str, seed: int) -> tuple[list[str], dict[str, Any]]:
     """The stages that one call went through, and its tuning parameters; every tensor is gone when this returns."""
-    bound = bind(config, *inputs.make(config.shape, device, seed))
+    bound = bind(config, *inputs.of(config, device, seed))
     for _ in range(WARM_UP):
         bound.call(no_stage)
     synchronize(device)

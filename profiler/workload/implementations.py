@@ -1,4 +1,7 @@
-"""One call signature for everything that can be measured: our kernels through the registry, and the peers by name."""
+"""One call signature for everything that can be measured: our kernels through the registry, and the peers by name.
+
+A forward call gives O. A backward call gives (dQ, dK, dV) of a forward that ran before, once, when it was bound.
+"""
 
 from __future__ import annotations
 
@@ -35,30 +38,35 @@ def is_causal(config: RunConfig) -> bool:
 
 @dataclass(frozen=True)
 class Bound:
-    """A configuration with its tensors. call(stage) runs it once and returns O (B, H, Nq, D); parameters: all tuning
-    parameters that it runs with, the kernel's own choices included."""
+    """A configuration with its tensors. call(stage) runs it once and returns O (B, H, Nq, D), or (dQ, dK, dV);
+    parameters: all tuning parameters that it runs with, the kernel's own choices included; training: forward and
+    backward together, afresh, where the direction is backward."""
 
     call: Callable[[Stage], Any]
     parameters: dict[str, Any]
+    training: Callable[[], Any] | None = None
 
 
-def bind(config: RunConfig, q: Any, k: Any, v: Any) -> Bound:
-    """``config`` on q (B, H, Nq, D), k and v (B, Hk, Nk, D).
+def bind(config: RunConfig, q: Any, k: Any, v: Any, dout: Any = None) -> Bound:
+    """``config`` on q (B, H, Nq, D), k and v (B, Hk, Nk, D); for a backward also dout, the gradient of O.
 
     Raises Refused, or the kernels' UnsupportedCall, where the implementation does not take the configuration, and
     BadInput where there is no such implementation.
     """
-    if config.direction != "forward":
-        raise Refused(f"direction {config.direction}: only forward is measured")
     causal = is_causal(config)
     if config.implementation in PEERS:
-        return Bound(_peer(config, q, k, v, causal), {})
+        forward = _peer(config, causal)
+        if config.direction == "forward":
+            return Bound(lambda stage: forward(stage, q, k, v), {})
+        return by_autograd(forward, q, k, v, dout)
     import kernels
 
     info = next((info for info in kernels.registry.KERNELS if info.name == config.implementation), None)
     if info is None:
         known = [info.name for info in kernels.registry.KERNELS] + list(PEERS)
         raise BadInput(f"implementation: expected one of {', '.join(known)}, got {config.implementation!r}.")
+    if config.direction not in info.directions:
+        raise Refused(f"direction {config.direction}: {info.name} has {', '.join(info.directions)} only")
     tuning = dict(config.parameters) or None
     parameters = dict(config.parameters)
     if info.tunable:
@@ -70,20 +78,44 @@ def bind(config: RunConfig, q: Any, k: Any, v: Any) -> Bound:
     return Bound(ours, parameters)
 
 
-def _peer(config: RunConfig, q: Any, k: Any, v: Any, causal: bool) -> Callable[[Stage], Any]:
+def by_autograd(forward: Callable[..., Any], q: Any, k: Any, v: Any, dout: Any) -> Bound:
+    """The backward of forward(stage, q, k, v) by autograd, as one stage on a graph that is kept."""
+    import torch
+
+    leaves = tuple(x.detach().requires_grad_() for x in (q, k, v))
+    with torch.enable_grad():
+        out = forward(no_stage, *leaves)
+
+    def call(stage: Stage) -> Any:
+        # In this thread and not in autograd's own for the GPU: push/pop ranges belong to the thread that opens them.
+        with torch.autograd.set_multithreading_enabled(False), stage("attention"):
+            return torch.autograd.grad(out, leaves, dout, retain_graph=True)
+
+    def training() -> Any:
+        with torch.enable_grad():
+            again = forward(no_stage, *leaves)
+        return torch.autograd.grad(again, leaves, dout)
+
+    return Bound(call, {}, training)
+
+
+def _peer(config: RunConfig, causal: bool) -> Callable[..., Any]:
+    """forward(stage, q, k, v) of one of torch's backends."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.nn.functional import scaled_dot_product_attention
 
     shape = config.shape
     if config.parameters:
         raise Refused(f"{config.implementation} has no tuning parameters, got {', '.join(config.parameters)}")
+    if shape.nq == 1:
+        causal = False  # the last query sees every key
     if causal and shape.nq != shape.nk:
         # torch aligns its causal mask top-left, ours is bottom-right: another computation, so not a comparison.
         raise Refused("torch aligns is_causal to the top left, which differs from ours when Nq ≠ Nk")
     backend = getattr(SDPBackend, PEERS[config.implementation])
     grouped: dict[str, Any] = {"enable_gqa": True} if shape.heads != shape.kv_heads else {}
 
-    def peer(stage: Stage) -> Any:
+    def peer(stage: Stage, q: Any, k: Any, v: Any) -> Any:
         with sdpa_kernel(backend), stage("attention"):
             return scaled_dot_product_attention(q, k, v, is_causal=causal, **grouped)
 

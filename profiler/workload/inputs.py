@@ -1,10 +1,10 @@
-"""Q, K and V: seeded, standard normal, in the dtype of the shape."""
+"""Q, K, V and dO: seeded, standard normal, in the dtype of the shape."""
 
 from __future__ import annotations
 
 import torch
 
-from profiler.spec import AttentionShape
+from profiler.spec import AttentionShape, RunConfig
 from profiler.workload.implementations import Refused
 
 DTYPES = {
@@ -21,9 +21,23 @@ def make(shape: AttentionShape, device: str, seed: int) -> tuple[torch.Tensor, t
     if shape.dtype not in DTYPES:
         raise Refused(f"dtype {shape.dtype}: inputs are made in {', '.join(DTYPES)}")
     generator = torch.Generator(device).manual_seed(seed)
+    sizes = ((shape.heads, shape.nq), (shape.kv_heads, shape.nk), (shape.kv_heads, shape.nk))
+    q, k, v = (_normal(shape, heads, n, device, generator) for heads, n in sizes)
+    return q, k, v
 
-    def normal(heads: int, n: int) -> torch.Tensor:
-        size = (shape.batch, heads, n, shape.head_dim)
-        return torch.randn(size, generator=generator, device=device, dtype=torch.float32).to(DTYPES[shape.dtype])
 
-    return normal(shape.heads, shape.nq), normal(shape.kv_heads, shape.nk), normal(shape.kv_heads, shape.nk)
+def output_gradient(shape: AttentionShape, device: str, seed: int) -> torch.Tensor:
+    """dO (B, H, Nq, D), standard normal and independent of the inputs of the same seed."""
+    generator = torch.Generator(device).manual_seed(seed + 1)
+    return _normal(shape, shape.heads, shape.nq, device, generator)
+
+
+def of(config: RunConfig, device: str, seed: int) -> tuple[torch.Tensor, ...]:
+    """(q, k, v) for a forward, (q, k, v, dO) for a backward."""
+    qkv = make(config.shape, device, seed)
+    return qkv if config.direction == "forward" else (*qkv, output_gradient(config.shape, device, seed))
+
+
+def _normal(shape: AttentionShape, heads: int, n: int, device: str, generator: torch.Generator) -> torch.Tensor:
+    size = (shape.batch, heads, n, shape.head_dim)
+    return torch.randn(size, generator=generator, device=device, dtype=torch.float32).to(DTYPES[shape.dtype])

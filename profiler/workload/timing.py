@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import re
 import statistics
@@ -16,7 +17,7 @@ import torch
 
 from profiler.errors import BadInput
 from profiler.spec import RunConfig, parameters_text
-from profiler.workload import accuracy, inputs
+from profiler.workload import accuracy, gradients, inputs
 from profiler.workload.clock import GpuClock, HostClock
 from profiler.workload.device import Sensors
 from profiler.workload.implementations import Bound, Refused, bind, is_causal, no_stage
@@ -92,9 +93,9 @@ def measure(
     A configuration that cannot run yields a row whose status says why; the others go on.
     """
     try:
-        q, k, v = inputs.make(configs[0].shape, device, seed)
+        tensors = inputs.of(configs[0], device, seed)
         with torch.no_grad():
-            expected = accuracy.expect(q, k, v, is_causal(configs[0]))
+            expected = (accuracy if len(tensors) == 3 else gradients).expect(*tensors, is_causal(configs[0]))
     except (Refused, torch.OutOfMemoryError) as error:
         yield from (
             row_of(config, reason(error), note="while the inputs and their float64 reference were made")
@@ -107,7 +108,7 @@ def measure(
         with warnings.catch_warnings(record=True) as heard, torch.no_grad():
             warnings.simplefilter("always")
             try:
-                subject = prepare(config, bind(config, q, k, v), expected, clock)
+                subject = prepare(config, bind(config, *tensors), expected, clock)
             except Exception as error:  # whatever an implementation raises is its result, and the next one still runs
                 yield row_of(config, reason(error, heard))
                 if is_sticky(error):
@@ -121,17 +122,22 @@ def measure(
     with torch.no_grad():
         interleave(subjects, clock, sensors, random.Random(seed))
     yield from map(summary, subjects)
-    del subjects, q, k, v, expected
+    del subjects, tensors, expected
     clock.free()
 
 
-def prepare(config: RunConfig, bound: Bound, expected: accuracy.Expected, clock: GpuClock | HostClock) -> Subject:
+def prepare(
+    config: RunConfig,
+    bound: Bound,
+    expected: accuracy.Expected | gradients.ExpectedGradients,
+    clock: GpuClock | HostClock,
+) -> Subject:
     """Compile, check against float64, measure memory, warm up until steady, and choose the number of repetitions."""
 
     def call() -> Any:
         return bound.call(no_stage)
 
-    compared = accuracy.compare(call(), expected)
+    compared = expected.compare(call())
     finite = compared.pop("finite")
     row = row_of(config, "ok", **compared, note=clock.how)
     row["parameters"] = parameters_text(bound.parameters)
@@ -139,13 +145,15 @@ def prepare(config: RunConfig, bound: Bound, expected: accuracy.Expected, clock:
     if not finite:
         row["status"] = "wrong: the output holds NaN or infinite values"
         return subject
-    if compared["error_relative"] > max(10 * compared["error_eager_relative"], 1e-3):
+    if compared["error_relative"] > max(10 * (compared["error_eager_relative"] or 0), 1e-3):
         row["status"] = (
             f"wrong: relative error {compared['error_relative']:.2g} against float64, where eager PyTorch makes "
-            f"{compared['error_eager_relative']:.2g}"
+            f"{compared['error_eager_relative'] or math.nan:.2g}"
         )
         return subject
     row["peak_memory_bytes"] = clock.peak_memory(call)
+    if bound.training and (peak := clock.peak_memory(bound.training)) is not None:
+        row["note"] += f"; forward and backward together: a peak of {peak:.0f} bytes above Q, K, V and dO"
     subject.repetitions = repetitions(warm_up(call, clock))
     return subject
 

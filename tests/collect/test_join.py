@@ -98,10 +98,10 @@ def test_few_launches_with_different_blocks_are_one_call():
 
 
 def test_one_kernel_on_tensors_of_many_sizes_is_one_call():
-    # As an H200 recorded sdpa_math, causal, N 2048, D 64: PyTorch's elementwise kernel on Q, K, S, P and single numbers.
+    # As an H200 recorded sdpa_math, causal, N 2048, D 64: PyTorch's elementwise kernel on Q, K, S, P and numbers.
     grids = [2048, 2048, 1, 1, 2048, 65536, 1, 65536, 4096]
     rows = [
-        launch(i, FLASH, "attention", "vectorized_elementwise_kernel", "128,1,1", f"{x},1,1", shared_bytes_per_block=1024.0)
+        launch(i, FLASH, "attention", "vectorized_elementwise_kernel", grid=f"{x},1,1", shared_bytes_per_block=1024.0)
         for i, x in enumerate(grids)
     ]
     found, dropped, notes = attach(*rows, launch(9, NAIVE, "scores"), launch(10, NAIVE, "softmax"))

@@ -61,7 +61,7 @@ def test_sampled_error_is_that_of_the_sampled_rows(monkeypatch):
     wrong = exact.clone()
     wrong[:, :, 11] += 0.5  # rows 0, 11 and 23 are compared
     wrong[:, :, 12] += 9.0
-    found = accuracy.compare(wrong, accuracy.expect(q, k, v, True))
+    found = accuracy.expect(q, k, v, True).compare(wrong)
     assert found["error_max_abs"] == pytest.approx(0.5) and found["error_rows"].startswith("3 of 24")
     sampled = exact[:, :, [0, 11, 23]]
     assert found["error_relative"] == pytest.approx(math.sqrt(4 * 16 * 0.25) / sampled.norm().item())
@@ -156,7 +156,7 @@ def test_a_nan_outside_the_sampled_rows_is_seen(monkeypatch):
     q, k, v = inputs.make(SMALL, "cpu", 0)
     out = reference_attention(q, k, v, causal=True)[0]
     out[0, 0, 7, 3] = float("nan")
-    assert accuracy.compare(out, accuracy.expect(q, k, v, True))["finite"] is False
+    assert accuracy.expect(q, k, v, True).compare(out)["finite"] is False
 
 
 def test_what_the_peers_cannot_do_is_refused_by_reason():

@@ -1,0 +1,34 @@
+"""The named suites hold what they say, few enough to run, each configuration once."""
+
+import pytest
+
+from profiler.collect import bench, suites
+from profiler.spec import AttentionShape
+
+MOST = {"quick": 4, "evidence": 140, "scaling": 120, "tuning": 32, "backward": 64, "decode": 16}
+
+
+@pytest.mark.parametrize("name", suites.SUITES)
+def test_each_configuration_once_and_no_more_than_budgeted(name):
+    ids = [config.config_id for config in suites.suite(name)]
+    assert 0 < len(ids) == len(set(ids)) <= MOST[name]
+
+
+def test_backward_is_backward():
+    assert {config.direction for config in suites.backward()} == {"backward"}
+    assert {config.implementation for config in suites.backward()} == {"naive", "flash2", "sdpa_flash", "sdpa_cudnn"}
+
+
+def test_decode_has_few_queries_on_long_grouped_caches():
+    shapes = [config.shape for config in suites.decode()]
+    assert {(s.heads, s.kv_heads, s.head_dim) for s in shapes} == {(32, 8, 128)}
+    assert {s.nq for s in shapes} == {1, 4} and {s.nk for s in shapes} == {4096, 32768}
+    assert {s.batch for s in shapes if s.nq == 1} == {1, 8, 32}
+
+
+def test_flops_by_convention():
+    square = AttentionShape(2, 3, 8, 8, 4, mask="causal")
+    assert bench.flops(square) == 4 * 2 * 3 * 8 * 8 * 4 // 2
+    assert bench.flops(square, "backward") == 10 * 2 * 3 * 8 * 8 * 4 // 2
+    # One query at the end of its cache sees every key: nothing is halved.
+    assert bench.flops(AttentionShape(2, 4, 1, 100, 8, kv_heads=2, mask="causal")) == 4 * 2 * 4 * 100 * 8
