@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from kernels import registry
-from kernels.checks import check_flag, check_inputs, resolve_scale
+from kernels.checks import check_flag, check_inputs, check_like, resolve_scale
 from kernels.errors import UnsupportedCall
-from kernels.plan import Plan, choose
+from kernels.plan import choose
+
+DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+HEAD_DIMS = range(1, 257)
 
 
 @dataclass(frozen=True)
@@ -33,21 +35,33 @@ def flash_attention(
     k_scale: torch.Tensor | None = None, v_scale: torch.Tensor | None = None, deterministic: bool = False,
     return_lse: bool = False, implementation: str = "auto", tuning: Mapping[str, Any] | None = None,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
-    """softmax(q·kᵀ·scale)·v without S and P in memory, forward.
+    """softmax(q·kᵀ·scale)·v without S and P in memory, differentiable once.
 
     q (B, H, Nq, D); k, v (B, Hk, Nk, D), Hk dividing H; float16, bfloat16 or float32; D 1 to 256; any strides with unit
     last stride. causal: query i sees keys j <= i + Nk - Nq. A row that sees no key is 0, its LSE -inf.
     Returns out (B, H, Nq, D), contiguous, and with return_lse also the natural-log LSE, float32 (B, H, Nq).
     tuning: any of block_m, block_n, num_warps, num_stages, tma; the rest comes from the table in kernels.plan.
     Options at their default are off; one that is not supported yet raises UnsupportedCall by name.
-    The forward uses no atomics: its result is bitwise the same from run to run with or without `deterministic`.
+    Gradients reach q, k and v from out and from the LSE; those of k and v are summed over the heads of a group in
+    float32. Under torch.autocast inputs are cast to its dtype. `deterministic` forbids atomics; no configuration that
+    the tables choose has any, so results and gradients are bitwise the same from run to run with or without it.
     """
-    _refuse(locals())
-    plan = _plan(q, k, v, causal=causal, implementation=implementation, tuning=tuning)
-    scale = resolve_scale(scale, q.shape[3])
+    _refuse({"attn_bias": attn_bias, "key_padding_mask": key_padding_mask, "window": window, "softcap": softcap,
+             "alibi_slopes": alibi_slopes, "sinks": sinks, "block_mask": block_mask, "dropout_p": dropout_p,
+             "q_scale": q_scale, "k_scale": k_scale, "v_scale": v_scale})
+    q, k, v = _autocast(q, k, v)
+    _check(q, k, v, causal=causal, implementation=implementation)
     check_flag("return_lse", return_lse)
+    check_flag("deterministic", deterministic)
+    scale = resolve_scale(scale, q.shape[3])
+    if _traced(q, k, v):
+        from kernels import autograd
+
+        out, lse = autograd.flash2(q, k, v, causal, scale, deterministic, autograd.pack(tuning))
+        return (out, lse) if return_lse else out
     from kernels import flash2
 
+    plan = choose(q, k, v, causal=causal, cc=capability(q), tuning=tuning)
     out, lse = flash2.forward(q, k, v, plan, causal=causal, scale=scale, return_lse=return_lse)
     return (out, lse) if lse is not None else out
 
@@ -60,10 +74,32 @@ def explain(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **options: Any) -
             raise UnsupportedCall(name, f"an option of flash_attention ({', '.join(known)})", "an unknown name")
     settings = {**known, **options}
     _refuse(settings)
-    resolve_scale(settings["scale"], q.shape[-1])
-    check_flag("return_lse", settings["return_lse"])
-    plan = _plan(q, k, v, **{name: settings[name] for name in ("causal", "implementation", "tuning")})
+    q, k, v = _autocast(q, k, v)
+    _check(q, k, v, causal=settings["causal"], implementation=settings["implementation"])
+    resolve_scale(settings["scale"], q.shape[3])
+    for name in ("return_lse", "deterministic"):
+        check_flag(name, settings[name])
+    plan = choose(q, k, v, causal=settings["causal"], cc=capability(q), tuning=settings["tuning"])
     return Explanation("flash2", plan.path, vars(plan.tuning).copy(), plan.why)
+
+
+def prepare_backward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dout: torch.Tensor, *, causal: bool,
+                     scale: float | None, tuning: Mapping[str, Any] | None
+                     ) -> tuple[Callable[[Any], tuple[torch.Tensor, ...]], dict[str, Any]]:
+    """Run the forward; the backward alone as a call that takes a stage, and its parameters (see kernels.registry)."""
+    from kernels import backward_plan
+    from kernels.flash2_backward import flash2_backward
+
+    with torch.no_grad():
+        out, lse = flash_attention(q, k, v, causal=causal, scale=scale, return_lse=True)
+    check_like("dout", dout, q)
+    dout = dout if dout.stride(3) == 1 else dout.contiguous()
+    chosen = backward_plan.choose((q, k, v, dout), masked=causal, cc=capability(q), tuning=tuning)
+
+    def run(stage: Any = None) -> tuple[torch.Tensor, ...]:
+        return flash2_backward(dout, q, k, v, out, lse, causal=causal, scale=scale, tuning=chosen, stage=stage)
+
+    return run, backward_plan.parameters(chosen)
 
 
 def _refuse(settings: Mapping[str, Any]) -> None:
@@ -81,22 +117,33 @@ def _refuse(settings: Mapping[str, Any]) -> None:
                               "kernels.reference_attention takes window=(left, right).")
 
 
-def _plan(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool, implementation: str,
-          tuning: Mapping[str, Any] | None) -> Plan:
+def _check(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool, implementation: str) -> None:
     if implementation not in ("auto", "flash2"):
         raise UnsupportedCall("implementation", "'auto' or 'flash2'", repr(implementation))
-    info = registry.get("flash2")
-    check_inputs(q, k, v, dtypes=tuple(getattr(torch, name) for name in info.dtypes), head_dims=info.head_dims,
-                 unit_stride=True)
+    check_inputs(q, k, v, dtypes=DTYPES, head_dims=HEAD_DIMS, unit_stride=True)
     check_flag("causal", causal)
-    for name, tensor in (("q", q), ("k", k), ("v", v)):
-        if tensor.requires_grad and torch.is_grad_enabled():
-            raise UnsupportedCall(name, "a tensor that needs no gradient (flash2 is forward only)",
-                                  "requires_grad=True", "Use torch.no_grad(), or naive_attention, which has one.")
-    return choose(q, k, v, causal=causal, cc=_capability(q), tuning=tuning)
 
 
-def _capability(tensor: torch.Tensor) -> tuple[int, int] | None:
+def _autocast(q: Any, k: Any, v: Any) -> tuple[Any, Any, Any]:
+    """The three in autocast's dtype where it is on for their device and they are floating point."""
+    if not isinstance(q, torch.Tensor) or not torch.is_autocast_enabled(q.device.type):
+        return q, k, v
+    dtype = torch.get_autocast_dtype(q.device.type)
+    floating = (torch.float16, torch.bfloat16, torch.float32)
+    q, k, v = (x.to(dtype) if isinstance(x, torch.Tensor) and x.dtype in floating else x for x in (q, k, v))
+    return q, k, v
+
+
+def _traced(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> bool:
+    """Whether the call must go through PyTorch's dispatcher: a gradient is wanted, or something traces it."""
+    if torch.compiler.is_compiling():
+        return True
+    if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
+        return True
+    return any(type(x) not in (torch.Tensor, torch.nn.Parameter) for x in (q, k, v))
+
+
+def capability(tensor: torch.Tensor) -> tuple[int, int] | None:
     """The compute capability that will run the call, None for Triton's interpreter."""
     from kernels.flash2 import INTERPRETED
 

@@ -47,6 +47,15 @@ def check_inputs(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, dtypes: t
         raise UnsupportedCall("q" if nk < 1 << 30 else "k", "fewer than 2^30 tokens", f"{max(nk, q.shape[2])}")
 
 
+def check_like(name: str, tensor: torch.Tensor, like: torch.Tensor) -> None:
+    """``tensor`` has the shape, dtype and device of ``like``; else UnsupportedCall."""
+    if not isinstance(tensor, torch.Tensor):
+        raise UnsupportedCall(name, "a torch.Tensor", type(tensor).__name__)
+    for what in ("shape", "dtype", "device"):
+        if getattr(tensor, what) != getattr(like, what):
+            raise UnsupportedCall(name, f"{what} {getattr(like, what)}", f"{getattr(tensor, what)}")
+
+
 def check_flag(name: str, value: object) -> None:
     if not isinstance(value, bool):
         raise UnsupportedCall(name, "True or False", repr(value))

@@ -10,9 +10,10 @@ Three kernels: `_append` writes new keys and values into the cache, `_attend` re
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields, replace
 from functools import lru_cache
 from typing import Any
 
@@ -312,6 +313,36 @@ def _check_options(num_splits, window, softcap, tuning) -> None:
         _expect(not name.startswith("block") or value >= 16, f"tuning[{name!r}]", "at least 16", value)
 
 
+def _choose(q: torch.Tensor, kv_heads: int, capacity: int, paged: bool, left: int, num_splits: int | None,
+            tuning: Mapping[str, Any] | None) -> tuple[Tuning, int]:
+    """How `_attend` is compiled and into how many parts the keys are cut; left as resolved, at most capacity + Nq."""
+    batch, heads, nq, head_dim = q.shape
+    rows = heads // kv_heads * nq
+    chosen = replace(choose_tuning(rows, head_dim, q.element_size(), paged), **(tuning or {}))
+    tiles = max(1, batch * kv_heads * triton.cdiv(rows, chosen.block_m))
+    return chosen, num_splits or choose_splits(tiles, min(capacity, left + nq), _sm_count(q.device))
+
+
+def explain(q: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, **options: Any) -> dict[str, int]:
+    """What `flash_attention_decode` would run with: num_splits, the fields of Tuning, page_size where paged.
+
+    Raises what it would raise for its tensors and these options; launches nothing."""
+    known = flash_attention_decode.__kwdefaults__
+    for name in options:
+        _expect(name in ("cache_seqlens", *known), name, "an option of flash_attention_decode", "an unknown name")
+    settings = {**known, **options}
+    table, window = settings["page_table"], settings["window"]
+    _check_tensors(q, k_cache, v_cache, settings["cache_seqlens"], table, settings["k_new"], settings["v_new"])
+    _check_options(settings["num_splits"], window, settings["softcap"], settings["tuning"])
+    if table is None:
+        kv_heads, capacity, paged = *k_cache.shape[1:3], {}
+    else:
+        kv_heads, capacity, paged = k_cache.shape[2], table.shape[1] * k_cache.shape[1], {"page_size": k_cache.shape[1]}
+    left = min(window[0] if window[0] >= 0 else capacity + q.shape[2], capacity + q.shape[2])
+    chosen, splits = _choose(q, kv_heads, capacity, table is not None, left, settings["num_splits"], settings["tuning"])
+    return {"num_splits": splits, **asdict(chosen), **paged}
+
+
 def flash_attention_decode(
     q: torch.Tensor,
     k_cache: torch.Tensor,
@@ -328,6 +359,7 @@ def flash_attention_decode(
     scale: float | None = None,
     return_lse: bool = False,
     tuning: Mapping[str, Any] | None = None,
+    stage: Callable[[str], contextlib.AbstractContextManager] | None = None,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
     """Attention of a few new queries to a key/value cache with a length per sequence. Inference only: no gradient.
 
@@ -344,6 +376,8 @@ def flash_attention_decode(
     window: (left, right) keys around query i's own position i + length - Nq, inclusive; -1 is unlimited.
     softcap: c > 0 replaces a score x by c·tanh(x / c). scale: of the scores; None is 1 / sqrt(D).
     tuning: any of block_m, block_n, num_warps, num_stages, for measurements; the rest is chosen.
+    stage: called with "append" (new keys), "attention" and "merge" (more than one part), gives the context each launch
+        runs in.
 
     Returns O (B, Hq, Nq, D) in q's dtype and, if asked, LSE (B, Hq, Nq), float32, natural logarithm. A query that sees
     no key gets 0 and -inf. A length below 0, or beyond the cache once Nnew is added, makes that sequence's output and
@@ -369,10 +403,9 @@ def flash_attention_decode(
     n_new = 0 if k_new is None else k_new.shape[2]
     left, right = (side if side >= 0 else capacity + nq for side in window)
     left, right = min(left, capacity + nq), 0 if causal else min(right, capacity + nq)
-    chosen = replace(choose_tuning(group * nq, head_dim, q.element_size(), page_table is not None), **(tuning or {}))
+    chosen, splits = _choose(q, kv_heads, capacity, page_table is not None, left, num_splits, tuning)
     row_blocks = triton.cdiv(group * nq, chosen.block_m)
-    splits = num_splits or choose_splits(max(1, batch * kv_heads * row_blocks), min(capacity, left + nq),
-                                         _sm_count(q.device))
+    stage = stage or (lambda name: contextlib.nullcontext())
     block_d = _block_d(head_dim)
 
     o = torch.empty((batch, heads, nq, head_dim), dtype=q.dtype, device=q.device)
@@ -386,17 +419,20 @@ def flash_attention_decode(
 
     with torch.cuda.device_of(q):
         if k_new is not None and v_new is not None:
-            _append[(batch * n_new * kv_heads,)](
-                k_new, v_new, k_cache, v_cache, cache_seqlens, table, *k_new.stride()[:3], *v_new.stride()[:3],
-                *k_strides, *v_strides, stride_tb, n_new, kv_heads, capacity, PAGE_SIZE=page_size, HEAD_DIM=head_dim,
-                BLOCK_D=block_d, num_warps=1)
-        _attend[(batch * kv_heads * splits * row_blocks,)](
-            q, k_cache, v_cache, part_o, part_lse, cache_seqlens, table, scale, float(softcap), *q.stride()[:3],
-            *k_strides, *v_strides, stride_tb, batch, nq, n_new, kv_heads, group, splits, row_blocks, capacity,
-            left, right, SOFTCAP=softcap > 0, PAGE_SIZE=page_size, HEAD_DIM=head_dim, BLOCK_M=chosen.block_m,
-            BLOCK_N=chosen.block_n, BLOCK_D=block_d, num_warps=chosen.num_warps, num_stages=chosen.num_stages)
+            with stage("append"):
+                _append[(batch * n_new * kv_heads,)](
+                    k_new, v_new, k_cache, v_cache, cache_seqlens, table, *k_new.stride()[:3], *v_new.stride()[:3],
+                    *k_strides, *v_strides, stride_tb, n_new, kv_heads, capacity, PAGE_SIZE=page_size,
+                    HEAD_DIM=head_dim, BLOCK_D=block_d, num_warps=1)
+        with stage("attention"):
+            _attend[(batch * kv_heads * splits * row_blocks,)](
+                q, k_cache, v_cache, part_o, part_lse, cache_seqlens, table, scale, float(softcap), *q.stride()[:3],
+                *k_strides, *v_strides, stride_tb, batch, nq, n_new, kv_heads, group, splits, row_blocks, capacity,
+                left, right, SOFTCAP=softcap > 0, PAGE_SIZE=page_size, HEAD_DIM=head_dim, BLOCK_M=chosen.block_m,
+                BLOCK_N=chosen.block_n, BLOCK_D=block_d, num_warps=chosen.num_warps, num_stages=chosen.num_stages)
         if splits > 1:
-            _merge[(batch * heads * nq,)](
-                part_o, part_lse, o, lse, splits, batch * heads * nq, HEAD_DIM=head_dim, BLOCK_D=block_d, BLOCK_S=16,
-                ALL_SPLITS=triton.next_power_of_2(splits), num_warps=4)
+            with stage("merge"):
+                _merge[(batch * heads * nq,)](
+                    part_o, part_lse, o, lse, splits, batch * heads * nq, HEAD_DIM=head_dim, BLOCK_D=block_d,
+                    BLOCK_S=16, ALL_SPLITS=triton.next_power_of_2(splits), num_warps=4)
     return (o, lse) if return_lse else o

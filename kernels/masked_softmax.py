@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from typing import Any
 
 import torch
 import triton
@@ -38,9 +39,6 @@ def check(tensor: torch.Tensor, nk: int) -> None:
     if tensor.dtype == torch.float64:
         raise UnsupportedCall("q", "at most float32 for fold_scale=True with causal=True", "torch.float64",
                               "Use fold_scale=False.")
-    if tensor.requires_grad and torch.is_grad_enabled():
-        raise UnsupportedCall("q", "a tensor that needs no gradient (the masking softmax is forward only)",
-                              "requires_grad=True", "Use fold_scale=False or torch.no_grad().")
     if nk > LONGEST_ROW:
         raise UnsupportedCall("k", f"at most {LONGEST_ROW} tokens for fold_scale=True with causal=True", str(nk),
                               "Use fold_scale=False.")
@@ -48,6 +46,27 @@ def check(tensor: torch.Tensor, nk: int) -> None:
 
 def causal_softmax(scores: torch.Tensor, nq: int) -> torch.Tensor:
     """scores (..., nk) contiguous, rows cycling through nq queries that all see a key -> weights of the same shape."""
+    return _Differentiable.apply(scores, nq)
+
+
+class _Differentiable(torch.autograd.Function):
+    """The kernel forward; backward PyTorch's own softmax backward, which gives 0 where the weight is 0."""
+
+    @staticmethod
+    def forward(ctx: Any, scores: torch.Tensor, nq: int) -> torch.Tensor:
+        weights = launch(scores, nq)
+        ctx.save_for_backward(weights)
+        return weights
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
+        (weights,) = ctx.saved_tensors
+        return torch.ops.aten._softmax_backward_data(grad, weights, -1, weights.dtype), None
+
+
+def launch(scores: torch.Tensor, nq: int) -> torch.Tensor:
+    """The kernel alone."""
     nk = scores.shape[-1]
     weights = torch.empty_like(scores)
     block = triton.next_power_of_2(nk)

@@ -20,7 +20,7 @@ from kernels.checks import check_flag, check_inputs, resolve_scale
 Stage = Callable[[str], AbstractContextManager]
 
 
-def _no_stage(name: str) -> AbstractContextManager:
+def no_stage(name: str) -> AbstractContextManager:
     return contextlib.nullcontext()
 
 
@@ -37,14 +37,14 @@ def naive_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal
     check_flag("causal", causal)
     check_flag("fold_scale", fold_scale)
     scale = resolve_scale(scale, q.shape[3])
-    stage = stage or _no_stage
+    stage = stage or no_stage
     batch, heads, nq, head_dim = q.shape
     kv_heads, nk = k.shape[1], k.shape[2]
     if fold_scale and causal:
         from kernels import masked_softmax
 
         masked_softmax.check(q, nk)
-    blind = min(nq, nq - nk) if causal and nq > nk else nq if nk == 0 else 0  # leading rows that see no key
+    blind = blind_rows(nq, nk, causal)
     if blind:
         # Their softmax would be NaN; leaving them out keeps the number of N×N passes as it is.
         seen = naive_attention(q[:, :, blind:], k, v, causal=causal, scale=scale, fold_scale=fold_scale,
@@ -57,31 +57,45 @@ def naive_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal
     rows = q.reshape(batch * kv_heads, heads // kv_heads * nq, head_dim)
     keys = k.reshape(batch * kv_heads, nk, head_dim).transpose(1, 2)
     values = v.reshape(batch * kv_heads, nk, head_dim)
+    p = weights(rows, keys, nq, causal, scale, fold_scale, stage)
+    with stage("values"):
+        out = torch.bmm(p, values)
+    return out.view(batch, heads, nq, head_dim)
+
+
+def blind_rows(nq: int, nk: int, causal: bool) -> int:
+    """How many leading rows see no key."""
+    return nq if nk == 0 else max(0, nq - nk) if causal else 0
+
+
+def weights(rows: torch.Tensor, keys: torch.Tensor, nq: int, causal: bool, scale: float, fold_scale: bool,
+            stage: Stage) -> torch.Tensor:
+    """P (X, group · nq, nk) of rows (X, group · nq, D) and keys (X, D, nk), all of which see a key."""
+    nk = keys.shape[2]
     if fold_scale:
         with stage("scores"):
             # beta=0: the first argument is neither read nor copied.
             scores = torch.baddbmm(rows.new_empty((1, 1, 1)), rows, keys, beta=0, alpha=scale)
         with stage("softmax"):
-            weights = masked_softmax.causal_softmax(scores, nq) if causal else torch.softmax(scores, dim=-1)
-    else:
-        hidden = _hidden(nq, nk, q.device) if causal else None
-        with stage("scores"):
-            scores = torch.bmm(rows, keys)
-        with stage("scale"):
-            scores = scores * scale
-        if causal:
-            with stage("mask"):
-                # In place: out of place PyTorch copies first, which would be two passes more.
-                scores.view(-1, nq, nk).masked_fill_(hidden, float("-inf"))
-        with stage("softmax"):
-            weights = torch.softmax(scores, dim=-1)
-    del scores
-    with stage("values"):
-        out = torch.bmm(weights, values)
-    return out.view(batch, heads, nq, head_dim)
+            if not causal:
+                return torch.softmax(scores, dim=-1)
+            from kernels import masked_softmax
+
+            return masked_softmax.causal_softmax(scores, nq)
+    mask = hidden(nq, nk, rows.device) if causal else None
+    with stage("scores"):
+        scores = torch.bmm(rows, keys)
+    with stage("scale"):
+        scores = scores * scale
+    if mask is not None:
+        with stage("mask"):
+            # In place: out of place PyTorch copies first, which would be two passes more.
+            scores.view(-1, nq, nk).masked_fill_(mask, float("-inf"))
+    with stage("softmax"):
+        return torch.softmax(scores, dim=-1)
 
 
 @lru_cache(maxsize=1)
-def _hidden(nq: int, nk: int, device: torch.device) -> torch.Tensor:
+def hidden(nq: int, nk: int, device: torch.device) -> torch.Tensor:
     """The causal mask (nq, nk), True where hidden. Kept: a warmed-up call launches its steps alone."""
     return torch.ones((nq, nk), dtype=torch.bool, device=device).triu_(nk - nq + 1)

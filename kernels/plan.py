@@ -105,14 +105,14 @@ def choose(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool, c
             base = POINTER_SM90[block_d]
             why.append(f"Pointers instead of TMA descriptors: {obstacle}.")
     if tuning:
-        base = _override(base, tuning)
+        base = override(base, tuning)
         given = ", ".join(f"{name}={value}" for name, value in sorted(tuning.items()))
         why.append(f"The caller's tuning: {given}.")
-        _check(base, obstacle, cc)
+        check_tuning(base, obstacle, cc)
     return Plan(base, "tma" if base.tma else "pointer", tuple(why))
 
 
-def _override(base: Tuning, tuning: Mapping[str, Any]) -> Tuning:
+def override(base: Tuning, tuning: Mapping[str, Any]) -> Tuning:
     names = {f.name for f in fields(Tuning)}
     unknown = sorted(set(tuning) - names)
     if unknown:
@@ -120,7 +120,7 @@ def _override(base: Tuning, tuning: Mapping[str, Any]) -> Tuning:
     return replace(base, **tuning)
 
 
-def _check(tuning: Tuning, obstacle: str | None, cc: tuple[int, int] | None) -> None:
+def check_tuning(tuning: Tuning, obstacle: str | None, cc: tuple[int, int] | None) -> None:
     for name, value in asdict(tuning).items():
         if name == "tma":
             if not isinstance(value, bool):

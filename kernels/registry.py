@@ -1,9 +1,17 @@
-"""Every attention implementation there is here, and what each supports. Standard library only."""
+"""Every attention implementation there is here, what each supports, and one way to run each. Standard library only.
+
+    call(name, q, k, v, ...)                              forward of a kind "attention", now
+    prepare_backward(name, q, k, v, dout, ...)            -> Prepared: the backward alone, forward done beforehand
+    prepare_decode(q, k_cache, v_cache, ...)              -> Prepared: kind "decode"
+
+Each takes ``stage``, a context-manager factory called with a step's name around that step's launch, from the calling
+thread, so that a profiler's ranges hold.
+"""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,8 +20,12 @@ from kernels.errors import UnsupportedCall
 
 @dataclass(frozen=True)
 class KernelInfo:
-    """One implementation. path: "module:function"; options: keyword arguments that make this form of it;
-    stages: the steps it runs one launch each, in order ("mask" only when causal); tunable: takes ``tuning``."""
+    """One implementation. path: "module:function"; kind: "attention" on (B, H, N, D), or "decode" on a cache;
+    options: keyword arguments that make this form of it; tunable: takes ``tuning``; directions: "backward" where
+    gradients flow through it and `prepare_backward` takes it.
+
+    stages: the steps of a forward, one launch each, in order; backward_stages: those of a backward. Use `stages_for`.
+    """
 
     name: str
     path: str
@@ -27,9 +39,34 @@ class KernelInfo:
     interpreter: str
     options: Mapping[str, Any] = field(default_factory=dict)
     tunable: bool = False
+    kind: str = "attention"
+    backward_stages: tuple[str, ...] = ()
 
-    def stages_for(self, causal: bool) -> tuple[str, ...]:
-        return tuple(stage for stage in self.stages if causal or stage != "mask")
+    def stages_for(self, causal: bool, direction: str = "forward", *, one_pass: bool = False, splits: int = 1,
+                   append: bool = False) -> tuple[str, ...]:
+        """The steps that a call runs. "mask" and "d_mask" exist only when causal; one_pass: of a flash2 backward, whose
+        last step then is "finish"; splits, append: of a decode, "merge" for more than one part, "append" for new keys.
+        """
+        stages = self.stages if direction == "forward" else self.backward_stages
+        absent = {"queries" if one_pass else "finish", *(() if causal else ("mask", "d_mask")),
+                  *(() if splits > 1 else ("merge",)), *(() if append else ("append",))}
+        return tuple(stage for stage in stages if stage not in absent)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """One call with everything that it needs made beforehand: prepared(stage) launches it and returns its tensors.
+
+    stages: the steps it runs, in order. parameters: every tuning parameter that it runs with, the kernel's own choices
+    included, by flat names: numbers and bools.
+    """
+
+    run: Callable[[Any], Any]
+    stages: tuple[str, ...]
+    parameters: Mapping[str, Any]
+
+    def __call__(self, stage: Any = None) -> Any:
+        return self.run(stage)
 
 
 KERNELS: tuple[KernelInfo, ...] = (
@@ -37,18 +74,26 @@ KERNELS: tuple[KernelInfo, ...] = (
         name="naive", path="kernels.naive:naive_attention", label="naive, as written",
         stages=("scores", "scale", "mask", "softmax", "values"), directions=("forward", "backward"),
         dtypes=("float16", "bfloat16", "float32", "float64"), head_dims=range(1, 1 << 16), masks=("full", "causal"),
-        architectures="any PyTorch device", interpreter="not needed: PyTorch only"),
+        architectures="any PyTorch device", interpreter="not needed: PyTorch only",
+        backward_stages=("d_values", "d_weights", "d_softmax", "d_mask", "d_scale", "d_queries", "d_keys")),
     KernelInfo(
         name="naive_folded", path="kernels.naive:naive_attention", label="naive, best unfused",
-        stages=("scores", "softmax", "values"), directions=("forward",),
+        stages=("scores", "softmax", "values"), directions=("forward", "backward"),
         dtypes=("float16", "bfloat16", "float32"), head_dims=range(1, 1 << 16), masks=("full", "causal"),
         architectures="any PyTorch device; causal: compute capability 8.0 or later",
-        interpreter="causal: float16, float32", options={"fold_scale": True}),
+        interpreter="causal: float16, float32", options={"fold_scale": True},
+        backward_stages=("d_values", "d_weights", "d_softmax", "d_queries", "d_keys")),
     KernelInfo(
         name="flash2", path="kernels.api:flash_attention", label="FlashAttention-2, Triton",
-        stages=("attention",), directions=("forward",), dtypes=("float16", "bfloat16", "float32"),
+        stages=("attention",), directions=("forward", "backward"), dtypes=("float16", "bfloat16", "float32"),
         head_dims=range(1, 257), masks=("full", "causal"), architectures="compute capability 8.0 or later",
-        interpreter="float16, float32", options={"implementation": "flash2"}, tunable=True),
+        interpreter="float16, float32", options={"implementation": "flash2"}, tunable=True,
+        backward_stages=("prepare", "keys", "queries", "finish")),
+    KernelInfo(
+        name="decode", path="kernels.decode:flash_attention_decode", label="split-KV decode, Triton", kind="decode",
+        stages=("append", "attention", "merge"), directions=("forward",), dtypes=("float16", "bfloat16", "float32"),
+        head_dims=range(1, 257), masks=("full", "causal", "window"), architectures="compute capability 8.0 or later",
+        interpreter="float16, float32", tunable=True),
 )
 
 
@@ -59,17 +104,26 @@ def get(name: str) -> KernelInfo:
     raise UnsupportedCall("name", f"one of {', '.join(info.name for info in KERNELS)}", repr(name))
 
 
+def _attention(name: str, tuning: Mapping[str, Any] | None) -> KernelInfo:
+    info = get(name)
+    if info.kind != "attention":
+        raise UnsupportedCall("name", f"a kind \"attention\", of {', '.join(i.name for i in KERNELS if i is not info)}",
+                              repr(name), f"Use prepare_{info.kind}.")
+    if tuning and not info.tunable:
+        raise UnsupportedCall("tuning", f"nothing ({name} has no tuning parameters)", repr(dict(tuning)))
+    return info
+
+
 def call(name: str, q: Any, k: Any, v: Any, *, causal: bool = False, scale: float | None = None, stage: Any = None,
          tuning: Mapping[str, Any] | None = None, return_lse: bool = False) -> Any:
     """Run one implementation on (B, H, N, D) tensors; every one takes these arguments or refuses them by name.
 
     stage: context-manager factory called with each step's name (KernelInfo.stages_for). Returns out, or (out, lse).
+    Differentiable through torch.autograd where q, k or v require a gradient.
     """
-    info = get(name)
+    info = _attention(name, tuning)
     options: dict[str, Any] = dict(info.options)
     if tuning:
-        if not info.tunable:
-            raise UnsupportedCall("tuning", f"nothing ({name} has no tuning parameters)", repr(dict(tuning)))
         options["tuning"] = tuning
     if return_lse:
         if name != "flash2":
@@ -83,3 +137,45 @@ def call(name: str, q: Any, k: Any, v: Any, *, causal: bool = False, scale: floa
         with stage("attention"):
             return attention(q, k, v, causal=causal, scale=scale, **options)
     return attention(q, k, v, causal=causal, scale=scale, stage=stage, **options)
+
+
+def prepare_backward(name: str, q: Any, k: Any, v: Any, dout: Any, *, causal: bool = False, scale: float | None = None,
+                     tuning: Mapping[str, Any] | None = None) -> Prepared:
+    """The backward alone, with what a forward keeps for it made here: P for the naive forms, O and LSE for flash2.
+
+    q, dout (B, H, Nq, D); k, v (B, Hk, Nk, D). prepared(stage) returns dQ, dK, dV, new tensors shaped like q, k, v.
+    tuning, for flash2: any of one_pass, seed, tma, and key_ or query_ before block_m, block_n, num_warps, num_stages,
+    maxnreg (kernels.backward_plan); the rest comes from its table, and `parameters` has them all.
+    """
+    info = _attention(name, tuning)
+    if name == "flash2":
+        from kernels import api
+
+        run, parameters = api.prepare_backward(q, k, v, dout, causal=causal, scale=scale, tuning=tuning)
+    else:
+        from kernels import naive_backward
+
+        run = naive_backward.prepare(q, k, v, dout, causal=causal, scale=scale, **info.options)
+        parameters = {}
+    return Prepared(run, info.stages_for(causal, "backward", one_pass=bool(parameters.get("one_pass"))), parameters)
+
+
+def prepare_decode(q: Any, k_cache: Any, v_cache: Any, *, cache_seqlens: Any, num_splits: int | None = None,
+                   tuning: Mapping[str, Any] | None = None, **options: Any) -> Prepared:
+    """Decode on a cache; arguments as kernels.flash_attention_decode takes them, page_table, k_new and v_new included.
+
+    tuning: any of block_m, block_n, num_warps, num_stages, num_splits. parameters: all of those, and page_size where
+    the cache is paged. Each call with k_new writes to the same places of the cache.
+    """
+    from kernels import decode
+
+    given = dict(tuning or {})
+    num_splits = given.pop("num_splits", num_splits)
+    arguments = dict(options, cache_seqlens=cache_seqlens, num_splits=num_splits, tuning=given or None)
+    parameters = decode.explain(q, k_cache, v_cache, **arguments)
+
+    def run(stage: Any = None) -> Any:
+        return decode.flash_attention_decode(q, k_cache, v_cache, **arguments, stage=stage)
+
+    stages = get("decode").stages_for(True, splits=parameters["num_splits"], append=options.get("k_new") is not None)
+    return Prepared(run, stages, parameters)

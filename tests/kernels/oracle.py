@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 FLOOR = {torch.float32: 1e-5, torch.float16: 5e-4, torch.bfloat16: 4e-3}  # times the largest reference magnitude
 
@@ -34,3 +35,21 @@ def assert_close(got: torch.Tensor, expected: torch.Tensor, eager_result: torch.
     error = (got.double() - expected).abs().max()
     allowed = 2 * (eager_result.double() - expected).abs().max() + FLOOR[got.dtype] * expected.abs().max()
     assert error <= allowed, f"error {error:.2e}, allowed {allowed:.2e}"
+
+
+class Operators(TorchDispatchMode):
+    """Every operator that PyTorch runs, views aside, with the elements that it makes or changes."""
+
+    VIEWS = ("view", "reshape", "_unsafe_view", "transpose", "expand", "slice", "detach", "alias", "unsqueeze", "empty",
+             "new_empty", "empty_like")
+
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        name = function.overloadpacket.__name__
+        if name not in self.VIEWS:
+            self.seen.append((name, result.numel()))
+        return result
