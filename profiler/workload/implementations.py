@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from profiler.errors import BadInput
@@ -59,23 +60,48 @@ def bind(config: RunConfig, q: Any, k: Any, v: Any, dout: Any = None) -> Bound:
         if config.direction == "forward":
             return Bound(lambda stage: forward(stage, q, k, v), {})
         return by_autograd(forward, q, k, v, dout)
+    return _ours(config, q, k, v, dout, causal)
+
+
+def _ours(config: RunConfig, q: Any, k: Any, v: Any, dout: Any, causal: bool) -> Bound:
+    """A kernel of the registry, by its kind and direction."""
     import kernels
 
-    info = next((info for info in kernels.registry.KERNELS if info.name == config.implementation), None)
+    registry = kernels.registry
+    info = next((info for info in registry.KERNELS if info.name == config.implementation), None)
     if info is None:
-        known = [info.name for info in kernels.registry.KERNELS] + list(PEERS)
+        known = [info.name for info in registry.KERNELS] + list(PEERS)
         raise BadInput(f"implementation: expected one of {', '.join(known)}, got {config.implementation!r}.")
     if config.direction not in info.directions:
         raise Refused(f"direction {config.direction}: {info.name} has {', '.join(info.directions)} only")
     tuning = dict(config.parameters) or None
+    if info.kind == "decode":
+        lengths = q.new_full((q.shape[0],), k.shape[2]).int()
+        ready = registry.prepare_decode(q, k, v, cache_seqlens=lengths, causal=causal, tuning=tuning)
+        return Bound(ready, dict(ready.parameters))
+    if config.direction == "backward":
+        ready = registry.prepare_backward(info.name, q, k, v, dout, causal=causal, tuning=tuning)
+        # The forward of a training step takes its own blocks: the tuning is the backward's.
+        again = partial(registry.call, info.name, causal=causal)
+        return Bound(ready, dict(ready.parameters), partial(train, again, (q, k, v), dout))
     parameters = dict(config.parameters)
     if info.tunable:
         parameters = dict(kernels.explain(q, k, v, causal=causal, tuning=tuning).tuning)
 
     def ours(stage: Stage) -> Any:
-        return kernels.registry.call(info.name, q, k, v, causal=causal, stage=stage, tuning=tuning)
+        return registry.call(info.name, q, k, v, causal=causal, stage=stage, tuning=tuning)
 
     return Bound(ours, parameters)
+
+
+def train(forward: Callable[..., Any], qkv: tuple[Any, Any, Any], dout: Any) -> Any:
+    """Forward and backward as a training step runs them, through autograd: (dQ, dK, dV)."""
+    import torch
+
+    leaves = tuple(x.detach().requires_grad_() for x in qkv)
+    with torch.enable_grad():
+        out = forward(*leaves)
+    return torch.autograd.grad(out, leaves, dout)
 
 
 def by_autograd(forward: Callable[..., Any], q: Any, k: Any, v: Any, dout: Any) -> Bound:
@@ -91,12 +117,7 @@ def by_autograd(forward: Callable[..., Any], q: Any, k: Any, v: Any, dout: Any) 
         with torch.autograd.set_multithreading_enabled(False), stage("attention"):
             return torch.autograd.grad(out, leaves, dout, retain_graph=True)
 
-    def training() -> Any:
-        with torch.enable_grad():
-            again = forward(no_stage, *leaves)
-        return torch.autograd.grad(again, leaves, dout)
-
-    return Bound(call, {}, training)
+    return Bound(call, {}, partial(train, partial(forward, no_stage), (q, k, v), dout))
 
 
 def _peer(config: RunConfig, causal: bool) -> Callable[..., Any]:

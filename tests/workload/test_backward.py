@@ -1,17 +1,22 @@
 """Backward on the CPU: gradients compared with float64, what is refused, ranges, and the thread that they open in."""
 
+import functools
 import math
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import pytest
 import torch
 
 from profiler.spec import AttentionShape, RunConfig
-from profiler.workload import accuracy, gradients, inputs, timing
+from profiler.workload import accuracy, counters, gradients, inputs, timing
 from profiler.workload.clock import HostClock
 from profiler.workload.device import Sensors
-from profiler.workload.implementations import bind, by_autograd, no_stage
+from profiler.workload.implementations import Refused, bind, by_autograd, no_stage
 
+ROOT = Path(__file__).resolve().parents[2]
 GROUPED = AttentionShape(2, 4, 12, 20, 8, kv_heads=2, dtype="fp32", mask="causal")
 SQUARE = AttentionShape(1, 2, 24, 24, 16, dtype="fp32", mask="causal")
 
@@ -81,14 +86,77 @@ def test_a_row_that_sees_no_key_has_no_gradient_and_no_nan_in_eager():
     assert accuracy.eager(q, k, v, torch.arange(6), True)[0, 0, :2].abs().max() == 0
 
 
-def test_peer_backward_row():
+@pytest.mark.parametrize("name", ["sdpa_math", "naive"])
+def test_backward_row(name):
     rows = list(
         timing.measure(
-            [backward("sdpa_math")], HostClock(), Sensors("cpu"), device="cpu", seed=0, starting=lambda config: None
+            [backward(name)], HostClock(), Sensors("cpu"), device="cpu", seed=0, starting=lambda config: None
         )
     )
     assert rows[0]["status"] == "ok" and rows[0]["direction"] == "backward"
     assert rows[0]["error_relative"] < 1e-5 and rows[0]["error_rows"] == "all"
+
+
+@pytest.mark.parametrize(("mask", "masked"), [("full", []), ("causal", ["d_mask"])])
+def test_naive_backward_goes_through_its_stages_under_the_profiler(mask, masked, monkeypatch):
+    opened = []
+
+    class Nvtx:
+        @staticmethod
+        def push_range(message, domain):
+            opened.append(message)
+
+        @staticmethod
+        def pop_range(domain):
+            pass
+
+    monkeypatch.setitem(sys.modules, "nvtx", Nvtx)
+    config = backward("naive", AttentionShape(1, 2, 16, 16, 8, dtype="fp32", mask=mask))
+    found = counters.profile(config, device="cpu", seed=0)
+    stages = ["d_values", "d_weights", "d_softmax", *masked, "d_scale", "d_queries", "d_keys"]
+    assert found["status"] == "ok" and found["stages"] == stages and opened == [config.config_id, *stages]
+
+
+def test_a_kernel_without_a_backward_is_refused():
+    q, k, v, dout = inputs.of(backward("decode"), "cpu", 0)
+    with pytest.raises(Refused, match="decode has forward only"):
+        bind(backward("decode"), q, k, v, dout)
+
+
+INTERPRETED = """
+import os, sys
+os.environ["TRITON_INTERPRET"] = "1"
+from profiler.spec import AttentionShape, RunConfig
+from profiler.workload import accuracy, gradients, inputs
+from profiler.workload.implementations import bind
+square = AttentionShape(1, 2, 40, 40, 16, dtype="fp32", mask="causal")
+few = AttentionShape(2, 4, 3, 70, 16, kv_heads=2, dtype="fp32", mask="causal")
+cases = [(RunConfig("flash2", square, "backward"), gradients), (RunConfig("decode", few), accuracy),
+         (RunConfig("decode", few, parameters={"num_splits": 3}), accuracy)]
+for config, judge in cases:
+    tensors = inputs.of(config, "cpu", 0)
+    seen = []
+    def stage(name):
+        import contextlib
+        seen.append(name)
+        return contextlib.nullcontext()
+    bound = bind(config, *tensors)
+    found = judge.expect(*tensors, True).compare(bound.call(stage))
+    print(config.implementation, ",".join(seen), found["finite"], found["error_relative"] < 1e-5,
+          sorted(bound.parameters)[0], bound.parameters.get("num_splits"))
+    if bound.training:
+        print("training", gradients.expect(*tensors, True).compare(bound.training())["error_relative"] < 1e-5)
+"""
+
+
+def test_our_triton_kernels_in_the_interpreter():
+    # In a process of its own: the interpreter is chosen when Triton is imported.
+    done = subprocess.run([sys.executable, "-c", INTERPRETED], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("flash2 prepare,keys,queries True True key_block_m") and lines[1] == "training True"
+    assert lines[2].startswith("decode attention") and " True True block_m" in lines[2]
+    assert lines[3] == "decode attention,merge True True block_m 3"
 
 
 def test_wrong_gradients_are_never_timed(monkeypatch):
@@ -145,7 +213,7 @@ def test_training_peak_is_noted_beside_the_peak_of_the_backward_alone():
     class Clock(HostClock):
         def peak_memory(self, call):
             call()
-            return 100.0 if call.__name__ == "call" else 250.0
+            return 250.0 if isinstance(call, functools.partial) else 100.0
 
     config = backward("sdpa_math")
     tensors = inputs.of(config, "cpu", 0)
