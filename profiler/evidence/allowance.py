@@ -1,7 +1,8 @@
 """By how much a counter may differ from the prediction, cause by cause: what makes a prediction an interval.
 
-One account for verdicts, parity, ledger and residuals. What depends on a choice that is not ours (a library's tiles, its
-spilled registers, how many launches it takes) is bounded by another counter of the same launches; the rest is predicted.
+One account for verdicts, parity, ledger and residuals. What depends on a choice that is not ours (a library's tiles,
+its spilled registers, how many launches it takes) is bounded by another counter of the same launches; the rest is
+predicted.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from profiler.model import StagePrediction
 DIRTY = "dirty lines left in L2"
 CARRIED = "dirty lines of earlier kernels"
 REFETCH = "refetch: the working set exceeds L2"
+MASK_AGAIN = "the mask matrix, read again by every head"
 TILES = "operands read again by several tiles"
 CACHED = "already in L2"
 SKIPPED = "masked elements that are not read"
@@ -103,7 +105,7 @@ def _dram(facts: Facts, run: Run, stage: StagePrediction, quantity: str) -> Expe
     again: list[tuple[str, float]] = []
     if not stage.stays_in_l2(l2):
         if stage.refetch:
-            again = [(REFETCH, _by_waves(launches, stage))]
+            again = [(MASK_AGAIN if set(stage.refetch) == {"mask"} else REFETCH, _by_waves(launches, stage))]
         elif stage.flops_visible and (stage.l2_to_sm is None or "l2_to_sm" in stage.at_least):
             crossed = run.total("l2_to_sm_bytes", stage.stage)
             cause = REFETCH if stage.l2_to_sm is None else TILES

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import pairwise
 
 from profiler import model
+from profiler.evidence.allowance import QUANTITIES, REST, expected
 from profiler.evidence.claim import FAILS, HOLDS, Outcome, cannot_tell, digits, size, time
 from profiler.evidence.facts import FAR, Facts, Run
 from profiler.spec import AttentionShape
 
 TOLERANCE = 0.02  # of compulsory reads
+PASS_MARGIN = 0.5  # N×N matrices: what is read beside the passes must not make one pass more or less
 PASS_SHARE = 0.10  # of one N×N matrix: less than this beside the tensors is no pass
 L2_TO_SM_TOLERANCE = 0.01
 NEVER = float("inf")
@@ -31,7 +34,7 @@ def too_small(facts: Facts, shape: AttentionShape) -> Outcome | None:
 
 
 def between(low: float, high: float) -> str:
-    return size(low) if low == high else f"{size(low)} to {size(high)}"
+    return size(low) if size(low) == size(high) else f"{size(low)} to {size(high)}"
 
 
 def no_s_p_in_hbm(facts: Facts, shape: AttentionShape) -> Outcome:
@@ -63,66 +66,106 @@ def no_s_p_in_hbm(facts: Facts, shape: AttentionShape) -> Outcome:
 
 
 def naive_passes(facts: Facts, shape: AttentionShape) -> Outcome:
-    """Each naive launch reads its operands (within 2%) and writes its result (less what L2 keeps), pass by pass."""
+    """Each naive launch reads its operands and writes its result, pass by pass: within 2% of the predicted interval, and
+    all reads together within half an N×N matrix of the passes."""
     run = facts.naive(shape)
     if run is None or run.dram_bytes() is None:
         return cannot_tell("no naive launches of this shape with DRAM counters (dram_read_bytes, dram_write_bytes).")
-    small, l2 = too_small(facts, shape), facts.l2_size_bytes
-    if small or l2 is None:
-        return small or cannot_tell(NO_L2)
-    wrong, worst = [], 0.0
+    if small := too_small(facts, shape):
+        return small
+    wrong, notes, must, moved = [], [], 0.0, 0.0
     for stage in run.predicted.stages:
-        read, write = run.total("dram_read_bytes", stage.stage), run.total("dram_write_bytes", stage.stage)
-        if read is None or write is None:
-            return cannot_tell(f"a launch with DRAM counters in the range of stage {stage.stage}.")
-        low, high = stage.dram_read_interval(l2, facts.flushed) or (0, 0)
-        off = max(read - high, low - read, 0) / stage.dram_read_bytes
-        worst = max(worst, off)
-        floor, ceiling = stage.dram_write_interval(l2, facts.flushed) or (0, 0)
-        numbers = ", ".join(str(r["launch"]) for r in run.launches[stage.stage])
-        if off > TOLERANCE:
-            wrong.append(f"{stage.stage} (launch {numbers}) reads {size(read)}, expected {between(low, high)}")
-        if not floor * (1 - TOLERANCE) <= write <= ceiling * (1 + TOLERANCE):
-            wrong.append(f"{stage.stage} (launch {numbers}) writes {size(write)}, expected {between(floor, ceiling)}")
-    inputs = (run.names("dram_read_bytes", "dram_write_bytes"),)
-    if wrong:
-        return Outcome(FAILS, f"{'; '.join(wrong)}.", 100 * worst, "%", inputs, kind="measured and predicted")
+        numbers = ", ".join(str(r["launch"]) for r in run.launches.get(stage.stage, ()))
+        for quantity, verb in (("dram_read", "reads"), ("dram_write", "writes")):
+            counted, found = run.total(QUANTITIES[quantity][0], stage.stage), expected(facts, run, stage, quantity)
+            if counted is None or found is None:
+                return cannot_tell(f"a launch with DRAM counters in the range of stage {stage.stage}.")
+            if abs(found.outside(counted)) > TOLERANCE * found.predicted:
+                wrong.append(f"{stage.stage} (launch {numbers}) {verb} {size(counted)}, expected "
+                             f"{between(found.low, found.high)}")
+            if quantity == "dram_read":
+                must, moved = must + found.predicted, moved + counted
+                extra = [(abs(amount), cause) for cause, amount in found.causes(counted) if cause != REST]
+                if extra and abs(counted - found.predicted) > TOLERANCE * found.predicted:
+                    notes.append((max(extra), f"{stage.stage} reads {size(counted)} for {size(found.predicted)}"))
+    off, inputs = moved / must - 1, (run.names("dram_read_bytes", "dram_write_bytes"),)
+    if wrong or abs(moved - must) > PASS_MARGIN * shape.matrix_bytes:
+        together = "" if wrong else f"All launches read {size(moved)} where their operands are {size(must)}"
+        return Outcome(FAILS, f"{'; '.join(wrong) or together}.", 100 * off, "%", inputs, kind="measured and predicted")
     named = [f"{s.stage} {verb} {tensor}" for s in run.predicted.stages
              for verb, tensors in (("reads", s.reads), ("writes", s.writes)) for tensor in tensors if tensor in "SP"]
+    beside = "".join(f" {text} ({cause})." for (_, cause), text in sorted(notes, reverse=True))
     return Outcome(
         HOLDS, f"{len(named)} passes over an N×N matrix of {size(shape.matrix_bytes)} cross HBM: {', '.join(named)}. "
-        f"Every launch reads what it must to {digits(100 * worst)}% and writes its result less at most the {size(l2)} "
-        "that L2 keeps.",
-        100 * worst, "%", inputs, kind="measured and predicted")
+        f"All launches read {size(moved)} where their operands are {size(must)} ({100 * off:+.1f}%), and each writes "
+        f"its result less at most the {size(facts.l2_size_bytes or 0)} that L2 keeps.{beside}",
+        100 * off, "%", inputs, kind="measured and predicted")
 
 
 def compulsory_floor(facts: Facts, shape: AttentionShape) -> Outcome:
-    """Flash reads Q + K + V once (within 2%) where they fit in L2, and writes O and LSE less what L2 keeps."""
-    run, l2 = facts.flash(shape), facts.l2_size_bytes
-    read = run.total("dram_read_bytes") if run else None
-    write = run.total("dram_write_bytes") if run else None
-    if run is None or read is None or write is None:
+    """Every fused implementation reads Q + K + V once (within 2%) where two copies of them fit in L2 (why two: see
+    model.prediction.L2_COPIES), and writes O and LSE less what L2 keeps.
+
+    Beyond, the model predicts how much may be fetched again: outside that interval the claim fails, inside it is not
+    decided, unless the reads are at the floor all the same.
+    """
+    l2 = facts.l2_size_bytes
+    runs = [r for r in facts.fused(shape) if r.dram_bytes() is not None]
+    if not runs:
         return cannot_tell("no fused launch of this shape with DRAM counters (dram_read_bytes, dram_write_bytes).")
     if l2 is None:
         return cannot_tell(NO_L2)
+    inputs = tuple(r.names("dram_read_bytes", "dram_write_bytes") for r in runs)
+    found = {r: _floor(facts, r) for r in runs}
+    wrong = next((r for r in runs if not found[r].inside), None)
+    run = wrong or runs[0]
+    at = found[run]
+    said = (f"{run.config.implementation} reads {size(at.read)} where Q + K + V is {size(at.must)} ({digits(at.ratio)} "
+            f"×), and writes {size(at.write)} of {size(at.written)}, the rest still in L2 ({size(l2)})")
+    others = ", ".join(f"{r.config.implementation} {digits(found[r].ratio)} ×{found[r].cause}" for r in runs
+                       if r is not run)
+    beside = f" Others read: {others}." if others else ""
+    if wrong:
+        return Outcome(FAILS, f"{said}: outside what is predicted, reads {between(at.low, at.high)}.", at.ratio,
+                       "× compulsory reads", inputs, kind="measured and predicted")
+    if abs(at.ratio - 1) <= TOLERANCE or (not facts.flushed and at.ratio < 1):
+        return Outcome(HOLDS, f"{said}.{beside}", at.ratio, "× compulsory reads", inputs, kind="measured and predicted")
+    return cannot_tell(
+        f"a shape whose Q + K + V fit in half of the L2 ({size(l2 / model.L2_COPIES)}), which may hold a line for each "
+        "of its two partitions.", inputs=inputs, value=at.ratio, unit="× compulsory reads",
+        sentence=f"{said}. Some rows are fetched again: {between(at.low, at.high)} predicted.{beside}")
+
+
+@dataclass(frozen=True, slots=True)
+class Floor:
+    """DRAM bytes of a fused run beside its floor; inside: reads and writes are what the model allows, within 2%."""
+
+    read: float
+    must: float
+    low: float
+    high: float
+    write: float
+    written: float
+    inside: bool
+    cause: str  # " (…)", why it reads more than the floor; "" where it does not
+
+    @property
+    def ratio(self) -> float:
+        return self.read / self.must
+
+
+def _floor(facts: Facts, run: Run) -> Floor:
+    """A run whose launches have DRAM counters, on a GPU whose L2 size is known."""
+    read, write = run.total("dram_read_bytes") or 0.0, run.total("dram_write_bytes") or 0.0
     stages = run.predicted.stages
-    must, written = sum(s.dram_read_bytes for s in stages), sum(s.dram_written_bytes for s in stages)
-    intervals = [s.dram_write_interval(l2, facts.flushed) or (0, 0) for s in stages]
-    low, high = sum(i[0] for i in intervals), sum(i[1] for i in intervals)
-    inputs = (run.names("dram_read_bytes", "dram_write_bytes"),)
-    ratio = read / must
-    said = (f"{run.config.implementation} reads {size(read)} where Q + K + V is {size(must)} ({digits(ratio)} ×), and "
-            f"writes {size(write)} where the output is {size(written)} and L2 ({size(l2)}) may keep "
-            "some")
-    writes_fit = low <= write <= high * (1 + TOLERANCE)
-    if ratio <= 1 + TOLERANCE and writes_fit and (ratio >= 1 - TOLERANCE or not facts.flushed):
-        return Outcome(HOLDS, f"{said}.", ratio, "× compulsory reads", inputs, kind="measured and predicted")
-    if must > l2 and writes_fit and ratio > 1:
-        return cannot_tell(f"a shape whose Q + K + V fit in L2: here they are {size(must)} and the L2 {size(l2)}, so "
-                           "rows may be fetched again.", inputs=inputs,
-                           sentence=f"{said}: they do not fit in L2 and are fetched again.",
-                           value=ratio, unit="× compulsory reads")
-    return Outcome(FAILS, f"{said}.", ratio, "× compulsory reads", inputs, kind="measured and predicted")
+    reads, writes = ([e for s in stages if (e := expected(facts, run, s, q))] for q in ("dram_read", "dram_write"))
+    must, written = sum(e.predicted for e in reads), sum(e.predicted for e in writes)
+    low, high = sum(e.low for e in reads), sum(e.high for e in reads)
+    inside = (low - TOLERANCE * must <= read <= high * (1 + TOLERANCE)
+              and sum(e.low for e in writes) <= write <= sum(e.high for e in writes) * (1 + TOLERANCE))
+    # several causes only where several stages are: the first stage reads Q, K and V
+    named = [c for c, _ in reads[0].causes(read) if c != REST] if read > must * (1 + TOLERANCE) else []
+    return Floor(read, must, low, high, write, written, inside, f" ({named[0]})" if named else "")
 
 
 def theorem_l2_to_sm(facts: Facts, shape: AttentionShape) -> Outcome:
@@ -135,13 +178,17 @@ def theorem_l2_to_sm(facts: Facts, shape: AttentionShape) -> Outcome:
     measured = run.total("l2_to_sm_bytes")
     if measured is None:
         return cannot_tell("l2_to_sm_bytes of the fused launch (bytes that arrived at the SMs from L2).")
+    once = sum(s.dram_read_bytes for s in run.predicted.stages)
+    if predicted < 2 * once:
+        return cannot_tell("more than one block of queries: with one, K and V cross once at every level.")
     off = measured / predicted - 1
-    must, p = run.predicted.compulsory_bytes, run.config.parameters
+    must, p, crossed = run.predicted.compulsory_bytes, run.config.parameters, run.dram_bytes()
+    hbm = f"{size(crossed)} crossed HBM, where Q, K, V and O are {size(must)}" if crossed is not None else \
+        f"at HBM Q, K, V and O are {size(must)}"
     return Outcome(
         HOLDS if abs(off) <= L2_TO_SM_TOLERANCE else FAILS,
         f"With {p['block_m']} query rows a block, {size(measured)} crossed from L2 to the SMs; predicted "
-        f"{size(predicted)} ({100 * off:+.2f}%). HBM sits at the floor of {size(must)}; the N²·d²/M of the "
-        "theorem shows here.",
+        f"{size(predicted)} ({100 * off:+.2f}%). Only {hbm}: the N²·d²/M of the theorem shows between L2 and the SMs.",
         100 * off, "%", (run.names("l2_to_sm_bytes", "parameters"),), kind="measured and predicted")
 
 

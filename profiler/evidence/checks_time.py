@@ -6,11 +6,13 @@ from dataclasses import replace
 
 from profiler.evidence.checks_bytes import too_small
 from profiler.evidence.claim import FAILS, HOLDS, Outcome, cannot_tell, digits, time
-from profiler.evidence.facts import Facts, roof_shares
+from profiler.evidence.facts import NAIVE, Facts, Run, roof_shares
 from profiler.spec import AttentionShape
 
 SHORT = 1024  # a sequence up to this is "short"
 PROFIT = 1.2  # a speed-up below this is no profit
+COMPUTE = ("Tensor Cores", "special functions")
+ROOF_COLUMNS = ("dram_read_bytes", "dram_write_bytes", "l2_to_xbar_bytes", "tensor_flops", "special_ops")
 
 
 def speedup(facts: Facts, shape: AttentionShape) -> Outcome:
@@ -51,26 +53,58 @@ def occupancy_not_speed(facts: Facts, shape: AttentionShape) -> Outcome:
                        sentence=f"{said}.", inputs=inputs, value=b / a, unit="× occupancy")
 
 
-def naive_memory_bound_flash_compute_bound(facts: Facts, shape: AttentionShape) -> Outcome:
-    """Which roof is nearest: HBM for naive, Tensor Cores or special functions for flash."""
+def naive_memory_bound(facts: Facts, shape: AttentionShape) -> Outcome:
+    """The nearest roof of naive is HBM, and flash stays further from HBM than naive."""
     naive, flash = facts.naive(shape), facts.flash(shape)
-    a, b = (roof_shares(run.rows) if run else {} for run in (naive, flash))
-    if naive is None or flash is None or not all({"HBM", "Tensor Cores"} <= set(shares) for shares in (a, b)):
-        return cannot_tell("DRAM bytes, tensor FLOPs, duration and both peaks for naive and a fused launch.")
-    inputs = tuple(r.names("dram_read_bytes", "dram_write_bytes", "tensor_flops", "special_ops", "duration_ns")
-                   for r in (naive, flash))
-    near_a, near_b = max(a, key=lambda k: a[k]), max(b, key=lambda k: b[k])
+    a, b = (_shares(run) if run else {} for run in (naive, flash))
+    if naive is None or flash is None or "HBM" not in b or not {"HBM", "Tensor Cores"} <= set(a):
+        return cannot_tell("DRAM bytes, tensor FLOPs, a time and both peaks for naive and a fused implementation.")
+    inputs = tuple(r.names(*ROOF_COLUMNS) for r in (naive, flash))
+    said = (f"{_reached(naive, a)}; {flash.config.implementation} reaches {_percent(b['HBM'])} of the HBM roof"
+            f"{_clocked(naive, flash)}")
+    if small := too_small(facts, shape):
+        return replace(small, sentence=f"{said}.", inputs=inputs)
+    near = max(a, key=lambda k: a[k])
+    return Outcome(HOLDS if near == "HBM" and b["HBM"] < a["HBM"] else FAILS, f"Nearest to naive is the {near} roof: "
+                   f"{said}.", a["HBM"], "of the HBM roof", inputs, kind="derived")
 
-    def say(name: str, shares: dict[str, float]) -> str:
-        return f"{name} reaches " + ", ".join(f"{100 * v:.0f}% of the {k} roof" for k, v in shares.items())
 
-    said = f"{say(naive.config.implementation, a)}; {say(flash.config.implementation, b)} (under the profiler)."
+def flash_compute_bound(facts: Facts, shape: AttentionShape) -> Outcome:
+    """The nearest roof of the first fused implementation (ours) is one of computation; of the others it is told."""
+    runs = {run: shares for run in facts.fused(shape) if {"HBM", "Tensor Cores"} <= set(shares := _shares(run))}
+    if not runs:
+        return cannot_tell("DRAM bytes, tensor FLOPs, a time and both peaks for a fused implementation.")
+    near = {run: max(shares, key=lambda k: shares[k]) for run, shares in runs.items()}
+    first, *others = runs
+    inputs = tuple(run.names(*ROOF_COLUMNS) for run in runs)
+    beside = "; ".join(f"{near[run]} to {run.config.implementation} ({_percent(runs[run][near[run]])})"
+                       for run in others)
+    rows = first.config.parameters.get("block_m")
+    why = f", for K and V come again for every {rows} query rows" if near[first] == "L2" and rows else ""
+    said = (f"{first.config.implementation} is nearest to the {near[first]} roof{why}. {_reached(first, runs[first])}"
+            f"{_clocked(*runs)}." + (f" Nearest to the others: {beside}." if beside else ""))
     if small := too_small(facts, shape):
         return replace(small, sentence=said, inputs=inputs)
-    compute = max(b["Tensor Cores"], b.get("special functions", 0.0))
-    good = near_a == "HBM" and compute > b["HBM"] and near_b in ("Tensor Cores", "special functions")
-    return Outcome(HOLDS if good else FAILS, f"Nearest roof: {near_a} for naive, {near_b} for flash. {said}", compute,
-                   "of its roof", inputs, kind="derived")
+    compute = max(runs[first][name] for name in COMPUTE if name in runs[first])
+    return Outcome(HOLDS if near[first] in COMPUTE else FAILS, said, compute, "of its roof", inputs, kind="derived")
+
+
+def _shares(run: Run) -> dict[str, float]:
+    """Shares of the roofs by the unprofiled median where there is one; the work is what the counters say."""
+    return roof_shares(run.rows, run.timed("median_ns"))
+
+
+def _clocked(*runs: Run) -> str:
+    return ", by unprofiled medians" if all(run.timed("median_ns") for run in runs) else ", by times under the profiler"
+
+
+def _reached(run: Run, shares: dict[str, float]) -> str:
+    listed = ", ".join(f"{_percent(share)} of the {name} roof" for name, share in shares.items())
+    return f"{run.config.implementation} reaches {listed}"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f}%" if share >= 0.095 else f"{100 * share:.1f}%"
 
 
 def small_n_no_profit(facts: Facts, shape: AttentionShape) -> Outcome:
@@ -81,22 +115,24 @@ def small_n_no_profit(facts: Facts, shape: AttentionShape) -> Outcome:
              if (n := facts.naive(r.shape)) and n.timed("median_ns") and r.timed("median_ns")]
     if len(pairs) < 2 or pairs[0][0] > SHORT:
         return cannot_tell(f"unprofiled medians of naive and flash at N up to {SHORT} and at a longer N.")
-    (short, at_short), (long, at_long) = pairs[0], pairs[-1]
-    said = f"At N {short} flash is {digits(at_short)} × as fast as naive, at N {long} {digits(at_long)} ×."
-    return Outcome(HOLDS if at_short < PROFIT else FAILS, said, at_short, "×", ("timings: median_ns",), kind="derived")
+    (short, at_short), (long, at_long) = pairs[0], max(pairs, key=lambda pair: pair[1])
+    no_profit = at_short < PROFIT
+    said = f"No profit: at N {short} " if no_profit else f"Short sequences profit too: at N {short} "
+    said += (f"flash is {digits(at_short)} × as fast as naive"
+             + (f", the most at N {long}: {digits(at_long)} ×." if long != short else ", the most of all lengths."))
+    return Outcome(HOLDS if no_profit else FAILS, said, at_short, "×", ("timings: median_ns",), kind="derived")
 
 
 def decode_memory_bound(facts: Facts, shape: AttentionShape) -> Outcome:
-    """Few queries against a long cache: K and V set the time, HBM is the nearest roof."""
+    """Few queries against a long cache: K and V set the time, HBM is the nearest roof of the fused form."""
     runs = [r for r in facts.runs if r.shape.nq <= 16 and r.shape.nk >= 64 * max(1, r.shape.nq) and r.shape == shape]
     if not runs:
         return cannot_tell("decode runs (1 to 16 queries against a long key/value cache); profile the decode suite.")
-    for run in runs:
-        shares = roof_shares(run.rows)
+    for run in sorted(runs, key=lambda r: r.config.implementation in NAIVE):
+        shares = _shares(run)
         if {"HBM", "Tensor Cores"} <= set(shares):
             near = max(shares, key=lambda k: shares[k])
-            listed = ", ".join(f"{100 * v:.0f}% of the {k} roof" for k, v in shares.items())
-            return Outcome(HOLDS if near == "HBM" else FAILS, f"{run.config.implementation} decode reaches {listed}.",
-                           shares["HBM"], "of the HBM roof", (run.names("dram_read_bytes", "duration_ns"),),
-                           kind="derived")
-    return cannot_tell("DRAM bytes, tensor FLOPs, duration and peaks of a decode launch.")
+            return Outcome(HOLDS if near == "HBM" else FAILS, f"With {shape.nq} quer{'y' if shape.nq == 1 else 'ies'} "
+                           f"against {shape.nk:,} keys {_reached(run, shares)}{_clocked(run)}.", shares["HBM"],
+                           "of the HBM roof", (run.names(*ROOF_COLUMNS),), kind="derived")
+    return cannot_tell("DRAM bytes, tensor FLOPs, a time and the peaks of a decode launch.")

@@ -73,10 +73,10 @@ def causal_skips_half(facts: Facts, shape: AttentionShape) -> Outcome:
     inputs = (full.names("tensor_flops"), causal.names("tensor_flops"))
     share, visible = b / a, causal.predicted.flops_visible / full.predicted.flops_visible
     t_full, t_causal = full.timed("median_ns"), causal.timed("median_ns")
-    speed = f" Its median time is {digits(t_causal / t_full)} of the full one ({time(t_causal)} and {time(t_full)})." \
+    speed = f" It takes {time(t_causal)}, with the full mask {time(t_full)}: {100 * t_causal / t_full:.0f}%." \
         if t_full and t_causal else ""
-    said = (f"{causal.config.implementation} computes {100 * share:.1f}% of the full mask's FLOPs; visible "
-            f"{100 * visible:.1f}%.")
+    said = (f"With a causal mask {causal.config.implementation} computes {100 * share:.1f}% of the full mask's FLOPs, "
+            f"where {100 * visible:.1f}% of the pairs are visible.")
     if share < visible * (1 - 0.01):
         return Outcome(FAILS, said + " That is less than the visible pairs need.", share, "of full", inputs)
     if share <= HALF:

@@ -12,6 +12,7 @@ from profiler.evidence.facts import Facts, Row
 from profiler.spec import AttentionShape
 
 DRAM = ("dram_read_bytes", "dram_write_bytes")
+ROOFS = (*DRAM, "tensor_flops", "dram_peak_bytes_per_s", "tensor_peak_flops_per_s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,22 +35,25 @@ CHECKS: tuple[Check, ...] = (
     Check("no_s_p_in_hbm", "S and P never reach HBM.", checks_bytes.no_s_p_in_hbm, DRAM,
           "less than 10% of one N×N matrix beyond its own tensors", "ledger"),
     Check("naive_passes", "Naive moves whole N×N matrices through HBM, pass by pass.", checks_bytes.naive_passes, DRAM,
-          "reads 2%; writes between (written − L2) and written", "ledger"),
-    Check("compulsory_floor", "Flash's HBM bytes are the compulsory ones.", checks_bytes.compulsory_floor, DRAM,
-          "reads 2% where Q + K + V fits in L2; writes between (written − L2) and written", "ledger"),
+          "each launch 2% beyond what is predicted; all reads within half a matrix; writes between (written − L2) and "
+          "written", "ledger"),
+    Check("compulsory_floor", "Flash's HBM reads are the compulsory ones where Q, K and V stay in L2.",
+          checks_bytes.compulsory_floor, DRAM,
+          "reads 2% where two copies of Q, K and V fit in L2; writes between (written − L2) and written", "ledger"),
     Check("memory_linear", "Flash's memory grows with N, naive's with N².", checks_bytes.memory_linear, (),
           "exponent 1 ± 0.05 and 2 ± 0.1", "memory"),
     Check("speedup", "Flash is faster.", checks_time.speedup, (), "spreads (20th to 80th percentile) apart", "time"),
     Check("occupancy_not_speed", "Occupancy does not decide speed.", checks_time.occupancy_not_speed,
           ("achieved_occupancy_pct",), "the faster one has the lower occupancy", "evidence"),
-    Check("naive_memory_bound_flash_compute_bound", "Naive is bound by memory, flash by computation.",
-          checks_time.naive_memory_bound_flash_compute_bound,
-          (*DRAM, "tensor_flops", "dram_peak_bytes_per_s", "tensor_peak_flops_per_s"), "the nearest roof", "roofline"),
+    Check("naive_memory_bound", "Naive is bound by HBM; flash is far from it.", checks_time.naive_memory_bound, ROOFS,
+          "naive's nearest roof is HBM", "roofline"),
+    Check("flash_compute_bound", "Flash is bound by computation.", checks_time.flash_compute_bound, ROOFS,
+          "the nearest roof is Tensor Cores or special functions", "roofline"),
     Check("theorem_l2_to_sm", "Behind a large L2, the theorem's bytes flow from L2 to the SMs.",
           checks_bytes.theorem_l2_to_sm, ("l2_to_sm_bytes",), "1%", "theorem"),
     Check("block_size_raises_intensity", "A larger query block moves fewer bytes.",
           checks_bytes.block_size_raises_intensity, ("l2_to_sm_bytes",), "bytes fall with every step", "theorem"),
-    Check("special_functions_bind_small_d", "At a small head size the special functions bind.",
+    Check("special_functions_bind_small_d", "At a small head size the exponentials ask for as much time as the matmuls.",
           checks_work.special_functions_bind_small_d, ("special_ops", "tensor_flops"),
           "exponentials ask for at least 95% of the matmuls' time", "roofline"),
     Check("causal_skips_half", "A causal mask saves half of the work.", checks_work.causal_skips_half,
@@ -58,7 +62,7 @@ CHECKS: tuple[Check, ...] = (
           "less than 1.2 × at the shortest N", "time"),
     Check("recomputation_pays", "Recomputation pays: more FLOPs, less time.", checks_work.recomputation_pays,
           ("tensor_flops",), "more tensor FLOPs and a shorter median", "evidence"),
-    Check("decode_memory_bound", "Decode stays bound by memory.", checks_time.decode_memory_bound, DRAM,
+    Check("decode_memory_bound", "Decode stays bound by memory.", checks_time.decode_memory_bound, ROOFS,
           "the nearest roof is HBM", "roofline"),
 )
 
@@ -112,10 +116,17 @@ def _sum_up(check: Check, cases: Sequence[Claim], lead: AttentionShape | None) -
     by_verdict = {v: [c for c in cases if c.verdict == v] for v in (FAILS, HOLDS, CANNOT_TELL)}
     verdict = next(v for v in (FAILS, HOLDS, CANNOT_TELL) if by_verdict[v])
     decided = by_verdict[verdict]
-    first = next((c for c in decided if c.shape == lead), decided[0])
+    first = max(decided, key=lambda c: _likeness(c.shape, lead))
     counts = ", ".join(f"{v} on {len(by_verdict[v])}" for v in (HOLDS, FAILS, CANNOT_TELL) if by_verdict[v])
     sentence = first.sentence + (f" ({first.shape.label()}; of all shapes: {counts}.)" if first.shape else "")
     return replace(first, sentence=sentence, cases=tuple(cases))
+
+
+def _likeness(shape: AttentionShape | None, lead: AttentionShape | None) -> tuple[bool | int, ...]:
+    """How well a shape stands for the leading one: the same, the same under another mask, its head size, largest N."""
+    if shape is None or lead is None:
+        return (False, False, False, 0)
+    return shape == lead, replace(shape, mask=lead.mask) == lead, shape.head_dim == lead.head_dim, shape.nq * shape.nk
 
 
 def _undecided(facts: Facts, check: Check) -> Claim:

@@ -17,7 +17,7 @@ from profiler.spec import AttentionShape, RunConfig
 Row = dict[str, Any]
 FAR = 4  # an N×N matrix is "far above" the L2 from this multiple on: at least 3/4 of a pass must then reach HBM
 NAIVE = ("naive", "naive_folded")
-FLASH_FIRST = ("flash2", "sdpa_flash", "sdpa_cudnn")
+FLASH_FIRST = ("flash2", "decode", "sdpa_flash", "sdpa_cudnn")
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,10 +73,11 @@ class Run:
         return f"{where} ({self.config.implementation}, {self.shape.label()}): {', '.join(columns)}"
 
 
-def roof_shares(rows: Sequence[Row]) -> dict[str, float]:
-    """Share of each roof that launches reached together: Σ work / Σ time / roof (1 is on the roof).
+def roof_shares(rows: Sequence[Row], ns: float | None = None) -> dict[str, float]:
+    """Share of each roof that launches reached together: Σ work / time / roof (1 is on the roof).
 
-    Time is ncu's, for the counters belong to it. A roof whose counters or peak are missing is absent.
+    ns: the time, when it is not ncu's Σ of durations. Peaks are those at the clocks that the counters saw. A roof whose
+    counters or peak are missing is absent.
     """
     def total(*columns: str) -> float | None:
         values = [row[c] for row in rows for c in columns]
@@ -85,7 +86,7 @@ def roof_shares(rows: Sequence[Row]) -> dict[str, float]:
     def first(column: str) -> float | None:
         return next((row[column] for row in rows if row[column]), None)
 
-    sms, clock, ns = first("sm_count"), first("sm_clock_hz"), total("duration_ns")
+    sms, clock, ns = first("sm_count"), first("sm_clock_hz"), ns or total("duration_ns")
     work = {
         "HBM": (total("dram_read_bytes", "dram_write_bytes"), first("dram_peak_bytes_per_s")),
         "L2": (total("l2_to_xbar_bytes"), first("l2_peak_bytes_per_s")),

@@ -16,7 +16,7 @@ class ParityRow:
     """One quantity of one stage.
 
     low, high: what the model allows (equal when it predicts a point; high None for a lower bound). error: how far
-    measured lies above high, in parts of it, or below low, in parts of predicted; 0 inside. good: within the quantity's tolerance.
+    measured lies above high, in parts of it, or below low, in parts of predicted; 0 inside. good: within the tolerance.
     """
 
     implementation: str

@@ -3,7 +3,7 @@
 from profiler.model.counts import Blocks, count_blocks, visible_pairs
 from profiler.model.fit import Slope, log_slope
 from profiler.model.implementations import MATERIALISING, knows, predict
-from profiler.model.prediction import LEVELS, Prediction, StagePrediction
+from profiler.model.prediction import L2_COPIES, LEVELS, Prediction, StagePrediction
 from profiler.model.roofs import (
     COUNTERS,
     DATA_SHEET,
@@ -19,7 +19,7 @@ from profiler.model.roofs import (
 )
 
 __all__ = [
-    "COUNTERS", "DATA_SHEET", "LEVELS", "MATERIALISING", "MEASURED", "Blocks", "Point", "Prediction", "Roof",
-    "Slope", "StagePrediction", "attainable", "count_blocks", "knows", "log_slope", "pick", "predict", "ridge",
+    "COUNTERS", "DATA_SHEET", "L2_COPIES", "LEVELS", "MATERIALISING", "MEASURED", "Blocks", "Point", "Prediction",
+    "Roof", "Slope", "StagePrediction", "attainable", "count_blocks", "knows", "log_slope", "pick", "predict", "ridge",
     "roofline_point", "roofs", "special_function_roof", "visible_pairs",
 ]

@@ -105,24 +105,30 @@ def _pass(config: RunConfig, stage: str, reads: dict[str, int], writes: dict[str
 
 def naive(config: RunConfig) -> tuple[StagePrediction, ...]:
     """P kept from the forward; dP and dS materialised: P read for dV; dP written; dS from P and dP; [mask]; scale; dS
-    read for dQ and for dK. 4 matmuls over every pair. N×N passes: 9, 11 with a mask."""
+    read for dQ and for dK. 4 matmuls over every pair. N×N passes: 9, 11 with a mask; folded 7: the scale is the
+    matmuls' own, and where P is 0 dS is 0 without a mask."""
     s = config.shape
     q, k, n2, heads = s.q_bytes, s.k_bytes, s.matrix_bytes, s.batch * s.heads
-    masked = Mask.parse(s.mask) != Mask()
     visible, computed = 2 * head_pairs(s) * s.head_dim, 2 * heads * s.nq * s.nk * s.head_dim
+    mask = s.nq * s.nk * MASK_BYTES
 
-    def stage(name: str, reads: dict[str, int], writes: dict[str, int], *, matmul: bool = False) -> StagePrediction:
-        return StagePrediction(name, reads, writes, l2_to_sm=reads, sm_to_l2=writes, at_least=("l2_to_sm",),
-                               flops_visible=visible if matmul else 0, flops_computed=computed if matmul else 0,
-                               heads=heads)
+    def stage(name: str, reads: dict[str, int], writes: dict[str, int], *, matmul: bool = False,
+              refetch: dict[str, int] | None = None, skipped: dict[str, int] | None = None) -> StagePrediction:
+        again = refetch or {}
+        return StagePrediction(
+            name, reads, writes, l2_to_sm={t: b + again.get(t, 0) for t, b in reads.items()}, sm_to_l2=writes,
+            refetch=again, skipped=skipped or {}, at_least=("l2_to_sm",), flops_visible=visible if matmul else 0,
+            flops_computed=computed if matmul else 0, heads=heads)
 
     steps = [stage("d_values", {"P": n2, "dO": q}, {"dV": k}, matmul=True),
              stage("d_weights", {"dO": q, "V": k}, {"dP": n2}, matmul=True),
              stage("d_softmax", {"P": n2, "dP": n2}, {"dS": n2})]
-    if masked:
-        steps.append(stage("d_mask", {"dS": n2, "mask": s.nq * s.nk * MASK_BYTES}, {"dS": n2}))
-    steps += [stage("d_scale", {"dS": n2}, {"dS": n2}),
-              stage("d_queries", {"dS": n2, "K": k}, {"dQ": q}, matmul=True),
+    if config.implementation == "naive":
+        if Mask.parse(s.mask) != Mask():
+            steps.append(stage("d_mask", {"dS": n2, "mask": mask}, {"dS": n2}, refetch={"mask": (heads - 1) * mask},
+                               skipped={"dS": n2 - head_pairs(s) * s.element_bytes}))
+        steps.append(stage("d_scale", {"dS": n2}, {"dS": n2}))
+    steps += [stage("d_queries", {"dS": n2, "K": k}, {"dQ": q}, matmul=True),
               stage("d_keys", {"dS": n2, "Q": q}, {"dK": k}, matmul=True)]
     return tuple(steps)
 

@@ -42,9 +42,9 @@ def padded_head_dim(head_dim: int) -> int:
 def naive(config: RunConfig) -> tuple[StagePrediction, ...]:
     """S and P materialised. As written: scores, scale, [mask], softmax, values; folded: scores, softmax, values.
 
-    The folded form scales inside the scores launch and masks by index inside the softmax launch; the mask step of the
-    other reads a boolean Nq × Nk matrix beside S, which every head reads again (from HBM where it has left the L2), and need not
-    read the elements of S that it overwrites.
+    The folded form scales inside the scores launch and masks by index inside the softmax launch. The mask step of the
+    other need not read the elements of S that it overwrites, and reads a boolean Nq × Nk matrix beside S, which every
+    head reads again (from HBM where it has left the L2).
     Rows that see no key are left out. Matmuls compute every pair. L2 → SM of a matmul is at least its operands once:
     its tiles are the library's choice.
     """

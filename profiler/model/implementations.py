@@ -22,6 +22,7 @@ BUILDERS: Mapping[tuple[str, str], Builder] = {
     ("sdpa_cudnn", "forward"): forward.fused,
     ("sdpa_math", "forward"): forward.math_peer,
     ("naive", "backward"): backward.naive,
+    ("naive_folded", "backward"): backward.naive,
     ("flash2", "backward"): backward.flash2,
     ("sdpa_flash", "backward"): backward.peer,
     ("sdpa_cudnn", "backward"): backward.peer,
@@ -57,7 +58,7 @@ def knows(implementation: str, direction: str = "forward") -> bool:
 
 # Whose buffers are the library's choice: only the largest one that there must be is named.
 PEAK_UNKNOWN: Mapping[str, tuple[str, ...]] = {
-    "forward": ("sdpa_math",), "backward": ("naive", "sdpa_flash", "sdpa_cudnn")}
+    "forward": ("sdpa_math",), "backward": ("naive", "naive_folded", "sdpa_flash", "sdpa_cudnn")}
 
 
 def _forward_buffers(config: RunConfig) -> dict[str, int]:
@@ -79,7 +80,7 @@ def _backward_buffers(config: RunConfig) -> dict[str, int]:
     """Every tensor above the inputs that a backward allocates; P of the naive one was kept by the forward."""
     s = config.shape
     grads = {"dQ": s.q_bytes, "dK": s.k_bytes, "dV": s.k_bytes}
-    if config.implementation == "naive":
+    if config.implementation in MATERIALISING:
         return {**grads, "dP": s.matrix_bytes, "dS": s.matrix_bytes}
     if config.implementation != "flash2":
         return grads

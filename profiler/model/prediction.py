@@ -96,7 +96,7 @@ class StagePrediction:
         return max(0, low), self.dram_read_bytes + again
 
     def stays_in_l2(self, l2_size_bytes: int) -> bool:
-        """Whether all that the stage reads fits in L2 in as many copies as L2 may hold, so that nothing is read twice."""
+        """Whether all that the stage reads fits in L2 in as many copies as L2 may hold: nothing is then read twice."""
         return L2_COPIES * self.dram_read_bytes <= l2_size_bytes
 
     def bounds(self, device: DeviceSpec) -> dict[str, float]:

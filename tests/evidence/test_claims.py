@@ -44,7 +44,7 @@ def flash_rows(bundle):
 def test_what_holds_at_the_leading_shape(bundle):
     found = verdicts(bundle)
     holding = {"same_result", "same_flops", "no_s_p_in_hbm", "naive_passes", "compulsory_floor", "memory_linear",
-               "speedup", "occupancy_not_speed", "naive_memory_bound_flash_compute_bound", "theorem_l2_to_sm",
+               "speedup", "occupancy_not_speed", "naive_memory_bound", "flash_compute_bound", "theorem_l2_to_sm",
                "special_functions_bind_small_d"}
     assert {name for name, claim in found.items() if claim.verdict == "holds"} == holding
     assert found["same_flops"].value == 1.0
@@ -87,7 +87,7 @@ def test_a_peer_that_moves_s_is_caught_too(bundle):
 def test_s_that_fits_in_l2_decides_nothing(bundle):
     small = replace(SHAPE, nq=512, nk=512)  # one matrix is 8.4 MB, the L2 60 MB
     found = verdicts(bundle, small)
-    for name in ("no_s_p_in_hbm", "naive_passes", "naive_memory_bound_flash_compute_bound"):
+    for name in ("no_s_p_in_hbm", "naive_passes", "naive_memory_bound", "flash_compute_bound"):
         assert found[name].verdict == "cannot tell", name
         assert "8.39 MB" in found[name].missing and "60.0 MB" in found[name].missing
 
@@ -182,12 +182,25 @@ def test_speed_needs_unprofiled_medians_with_spreads_apart(bundle):
 
 def test_nearest_roof(bundle):
     """Naive at 80% of HBM; flash with half the bytes a second is nearest to the Tensor Cores."""
-    claim = verdicts(bundle)["naive_memory_bound_flash_compute_bound"]
+    naive, flash = verdicts(bundle)["naive_memory_bound"], verdicts(bundle)["flash_compute_bound"]
     # flash: 68.7 GFLOP at 0.4·944 TFLOP/s is 182 µs; 33.6 MB in that is 3.8% of 4.8 TB/s
-    assert claim.verdict == "holds" and claim.value == pytest.approx(0.4, abs=0.01)
-    slow = changed(bundle, "duration_ns", lambda v: v * 100, implementation="naive")
-    slow = changed(slow, "tensor_flops", lambda v: v * 1000, implementation="naive")
-    assert verdicts(slow)["naive_memory_bound_flash_compute_bound"].verdict == "fails"
+    assert naive.verdict == "holds" and naive.value == pytest.approx(0.8, abs=0.01) and "3.8%" in naive.sentence
+    assert flash.verdict == "holds" and flash.value == pytest.approx(0.4, abs=0.01)
+    assert "unprofiled medians" in flash.sentence
+    busy = changed(bundle, "tensor_flops", lambda v: v * 100, implementation="naive")
+    assert verdicts(busy)["naive_memory_bound"].verdict == "fails"
+    starved = changed(bundle, "l2_to_xbar_bytes", lambda v: v * 100, implementation="flash2")  # 3·Q·1.2·100 B
+    claim = verdicts(starved)["flash_compute_bound"]
+    assert claim.verdict == "fails" and "nearest to the L2 roof" in claim.sentence and "128 query rows" in claim.sentence
+    assert "sdpa_flash" in claim.sentence
+
+
+def test_roofs_by_the_unprofiled_median_where_there_is_one(bundle):
+    slower = changed(bundle, "median_ns", lambda v: v * 2, implementation="flash2", table="timings")
+    assert verdicts(slower)["flash_compute_bound"].value == pytest.approx(0.2, abs=0.005)
+    untimed = replace(bundle, timings=bundle.timings.iloc[:0])
+    claim = verdicts(untimed)["flash_compute_bound"]
+    assert claim.value == pytest.approx(0.4, abs=0.01) and "under the profiler" in claim.sentence
 
 
 def test_special_functions(bundle):

@@ -106,7 +106,7 @@ def test_tuning_caught_in_a_range(bundle):
 def test_public_reports_are_diagnosed_as_far_as_their_counters_go():
     a100 = ask(parse.load(REPORTS / "a100_cutlass_int8_three_kernels.ncu-rep"), 0)
     assert "int8" in a100["tensor_cores"].sentence and a100["tensor_cores"].value == pytest.approx(14.9, abs=0.1)
-    assert a100["captured"].verdict == "look here"
+    assert a100["captured"].sentence.startswith("2 launches")  # of three, the last is another kernel by its whole name
     h100 = ask(parse.load(REPORTS / "h100_five_kernels.ncu-rep"), 0)
     assert h100["tail"].verdict == "look here"  # one block of 256 threads on 132 SMs
     assert h100["stalls"].value > 50
