@@ -66,8 +66,8 @@ def no_s_p_in_hbm(facts: Facts, shape: AttentionShape) -> Outcome:
 
 
 def naive_passes(facts: Facts, shape: AttentionShape) -> Outcome:
-    """Each naive launch reads its operands and writes its result, pass by pass: within 2% of the predicted interval, and
-    all reads together within half an N×N matrix of the passes."""
+    """Each naive launch reads its operands and writes its result, pass by pass: within 2% of what is predicted, and all
+    reads together within half an N×N matrix of the passes."""
     run = facts.naive(shape)
     if run is None or run.dram_bytes() is None:
         return cannot_tell("no naive launches of this shape with DRAM counters (dram_read_bytes, dram_write_bytes).")

@@ -53,7 +53,7 @@ CHECKS: tuple[Check, ...] = (
           checks_bytes.theorem_l2_to_sm, ("l2_to_sm_bytes",), "1%", "theorem"),
     Check("block_size_raises_intensity", "A larger query block moves fewer bytes.",
           checks_bytes.block_size_raises_intensity, ("l2_to_sm_bytes",), "bytes fall with every step", "theorem"),
-    Check("special_functions_bind_small_d", "At a small head size the exponentials ask for as much time as the matmuls.",
+    Check("special_functions_bind_small_d", "At a small head size the exponentials take as long as the matmuls.",
           checks_work.special_functions_bind_small_d, ("special_ops", "tensor_flops"),
           "exponentials ask for at least 95% of the matmuls' time", "roofline"),
     Check("causal_skips_half", "A causal mask saves half of the work.", checks_work.causal_skips_half,
@@ -94,7 +94,7 @@ def _claim(facts: Facts, check: Check, shape: AttentionShape) -> Claim:
     out = check.run(facts, shape)
     missing, sentence = "", out.sentence
     if out.verdict == CANNOT_TELL:
-        counters = _absent(check, [row for run in facts.runs if run.shape == shape for row in run.rows])
+        counters = _absent(check, facts.rows_of(shape))
         missing = f"{out.missing} Missing {counters}." if counters else out.missing
         sentence = f"{out.sentence} It needs {missing}"
     return Claim(check.id, check.statement, out.verdict, sentence, out.value, out.unit, check.tolerance, out.inputs,

@@ -43,7 +43,7 @@ class Run:
         """The same, None for an implementation that the model does not know."""
         return self.predicted if model.knows(self.config.implementation, self.config.direction) else None
 
-    @property
+    @cached_property
     def rows(self) -> list[Row]:
         return [row for rows in self.launches.values() for row in rows]
 
@@ -137,9 +137,20 @@ class Facts:
 
     def run(self, implementation: str, shape: AttentionShape, direction: str = "forward") -> Run | None:
         """The run of an implementation on a shape: the fastest timed one when there are several, counted ones first."""
-        runs = [r for r in self.runs if (r.config.implementation, r.shape, r.config.direction)
-                == (implementation, shape, direction)]
-        return min(runs, key=lambda r: (not r.rows, r.timed("median_ns") or float("inf")), default=None)
+        return self._best.get((direction, shape), {}).get(implementation)
+
+    @cached_property
+    def _best(self) -> dict[tuple[str, AttentionShape], dict[str, Run]]:
+        """Direction and shape → implementation → its run."""
+        found: dict[tuple[str, AttentionShape], dict[str, Run]] = {}
+        for r in sorted(self.runs, key=lambda r: (not r.rows, r.timed("median_ns") or float("inf"))):
+            found.setdefault((r.config.direction, r.shape), {}).setdefault(r.config.implementation, r)
+        return found
+
+    @cached_property
+    def _names(self) -> tuple[str, ...]:
+        """Every implementation, ours first."""
+        return tuple(dict.fromkeys((*FLASH_FIRST, *(r.config.implementation for r in self.runs))))
 
     def naive(self, shape: AttentionShape, direction: str = "forward") -> Run | None:
         """Naive as written, else folded."""
@@ -147,8 +158,8 @@ class Facts:
 
     def fused(self, shape: AttentionShape, direction: str = "forward") -> list[Run]:
         """Every fused implementation on a shape, ours first."""
-        names = dict.fromkeys((*FLASH_FIRST, *(r.config.implementation for r in self.runs)))
-        runs = [r for name in names if name not in model.MATERIALISING and (r := self.run(name, shape, direction))]
+        here = self._best.get((direction, shape), {})
+        runs = [here[name] for name in self._names if name in here and name not in model.MATERIALISING]
         return [r for r in runs if r.prediction is not None]
 
     def flash(self, shape: AttentionShape, direction: str = "forward") -> Run | None:
@@ -156,11 +167,28 @@ class Facts:
 
     def series(self, implementation: str, shape: AttentionShape, direction: str = "forward") -> list[Run]:
         """Runs that differ from ``shape`` in N only (square shapes), by N."""
-        key = _without_length(shape)
-        shapes = {r.shape for r in self.runs if r.config.direction == direction and r.shape.nq == r.shape.nk
-                  and _without_length(r.shape) == key}
-        runs = [self.run(implementation, s, direction) for s in sorted(shapes, key=lambda s: s.nq)]
-        return [r for r in runs if r is not None]
+        alike = self._alike.get((direction, *_without_length(shape)), ())
+        return [r for s in alike if (r := self.run(implementation, s, direction))]
+
+    @cached_property
+    def _alike(self) -> dict[tuple[Any, ...], list[AttentionShape]]:
+        """Direction and everything of a shape but N → its square shapes by N."""
+        found: dict[tuple[Any, ...], list[AttentionShape]] = {}
+        for direction, s in sorted(self._best, key=lambda entry: entry[1].nq):
+            if s.nq == s.nk:
+                found.setdefault((direction, *_without_length(s)), []).append(s)
+        return found
+
+    def rows_of(self, shape: AttentionShape) -> list[Row]:
+        """Every launch on a shape, in either direction."""
+        return self._rows_by_shape.get(shape, [])
+
+    @cached_property
+    def _rows_by_shape(self) -> dict[AttentionShape, list[Row]]:
+        found: dict[AttentionShape, list[Row]] = {}
+        for r in self.runs:
+            found.setdefault(r.shape, []).extend(r.rows)
+        return found
 
 
 def _without_length(s: AttentionShape) -> tuple[Any, ...]:
