@@ -21,18 +21,20 @@ ALLOWED = {
     "model": set(),
     "evidence": {"model", "bundle", "table", "metrics", "roles", "devices"},
     "figures": {"evidence", "model", "bundle", "table", "metrics", "roles", "devices"},
+    "export": {"figures", "evidence", "model", "bundle", "table", "metrics", "roles", "devices"},
     "parse": {"bundle", "table", "metrics", "roles"},
     "collect": {"parse", "bundle", "table", "metrics", "privacy"},
     "workload": {"kernels"},
-    "dashboard": {"figures", "evidence", "model", "bundle", "table", "metrics", "parse", "collect", "roles", "devices"},
+    "dashboard": {"figures", "evidence", "model", "bundle", "table", "metrics", "parse", "collect", "roles", "devices",
+                  "export"},
     "__main__": {"collect", "parse", "model", "evidence", "bundle", "table", "metrics", "privacy", "roles", "devices",
-                 "figures"},
+                 "figures", "export"},
     "__init__": set(),
     "kernels": set(),
     "app": {"dashboard"},
 }
 HEAVY = {"torch": {"kernels", "workload"}, "triton": {"kernels", "workload"}, "streamlit": {"app", "dashboard"},
-         "plotly": {"figures"}}
+         "plotly": {"figures", "export"}}
 MODEL_MAY = {"dataclasses", "math", "typing", "functools", "collections", "itertools", "enum", "profiler", "statistics",
              "fractions", "__future__"}
 

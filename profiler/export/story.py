@@ -1,0 +1,250 @@
+"""The storyline of a bundle: the screens whose claims hold on it, in order, and those left out with the reason.
+
+``story.json`` in a bundle keeps a person's own order, titles and shapes; ``tell`` follows it and still drops what the
+data does not carry.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import plotly.graph_objects as go
+
+from profiler import evidence
+from profiler.bundle import PROFILE, Bundle
+from profiler.errors import BadInput, DamagedFile
+from profiler.evidence import HOLDS
+from profiler.export import plates, reveal
+from profiler.export.screens import ATTENTION, REPORT, Chapter, Scene
+from profiler.figures import canvas, units
+from profiler.figures.style import THEMES
+from profiler.spec import AttentionShape
+
+STORY = "story.json"
+STORY_VERSION = 1
+MOST_BYTES = 1_000_000  # of a story file that is read
+LEFT_OUT = "left_out"
+
+
+@dataclass(frozen=True)
+class Pick:
+    """One screen of a person's own story: its id, and a title or a shape (as ``AttentionShape.label``) of its own."""
+
+    id: str
+    title: str = ""
+    shape: str = ""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A person's own story. picks: the screens in order, () for all as they come; shape: "" for the default."""
+
+    picks: tuple[Pick, ...] = ()
+    shape: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        screens = [{k: v for k, v in (("id", p.id), ("title", p.title), ("shape", p.shape)) if v} for p in self.picks]
+        return {"story_version": STORY_VERSION, "shape": self.shape, "screens": screens}
+
+
+@dataclass(frozen=True)
+class Screen:
+    """One screen: its sentence, its figures by theme, what appears step by step, notes, and the claims it rests on."""
+
+    id: str
+    topic: str
+    title: str
+    figures: dict[str, go.Figure] = field(repr=False, compare=False)
+    steps: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    claims: tuple[str, ...] = ()
+    shape: AttentionShape | None = None
+
+    @property
+    def figure(self) -> go.Figure:
+        """The figure in the light theme; its data is the same in every theme."""
+        return self.figures["light"]
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """A screen that the data does not carry, and why."""
+
+    id: str
+    topic: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Story:
+    """The screens of a bundle, what was left out, and the plan it follows."""
+
+    bundle: Bundle
+    screens: tuple[Screen, ...]
+    left_out: tuple[Dropped, ...]
+    plan: Plan
+    shape: AttentionShape | None = None
+
+
+def tell(bundle: Bundle, plan: Plan | None = None, *, folder: Path | None = None) -> Story:
+    """The story of ``bundle``. plan: a person's own; None: the one saved in ``folder``, else the ready one.
+
+    folder: where the bundle lies; its hash then stands on every figure.
+    """
+    if plan is None:
+        plan = load(folder / STORY) if folder and (folder / STORY).is_file() else Plan()
+    bundle = marked(bundle, folder)
+    shapes = {s.label(): s for s in evidence.shapes(bundle)}
+    shape = _shape(plan.shape, shapes) if plan.shape else evidence.default_shape(bundle) if shapes else None
+    chapters = {c.id: c for c in (ATTENTION if shape else REPORT)}
+    known = {c.id for c in (*ATTENTION, *REPORT)} | {LEFT_OUT}
+    if unknown := [p.id for p in plan.picks if p.id not in known]:
+        raise BadInput(
+            f"story: no screen is called {unknown[0]!r}.",
+            remedy=f"The screens are {', '.join(c.id for c in (*ATTENTION, *REPORT))}.",
+        )
+    picks = plan.picks or tuple(Pick(name) for name in chapters)
+    scenes: dict[AttentionShape | None, Scene] = {}
+    kept: list[Screen] = []
+    gone = [] if shape else [Dropped(c.id, c.topic, NO_SHAPE) for c in ATTENTION]
+    for pick in picks:
+        if pick.id not in chapters:
+            continue
+        own = _shape(pick.shape, shapes) if pick.shape else shape
+        made = _screen(chapters[pick.id], scenes.setdefault(own, Scene(bundle, own)), pick)
+        (kept if isinstance(made, Screen) else gone).append(made)  # type: ignore[arg-type]
+    if gone:
+        kept.append(_left_out(bundle, gone))
+    return Story(bundle, tuple(kept), tuple(gone), plan, shape)
+
+
+NO_SHAPE = "this source does not say which attention call its launches belong to; `python -m profiler run` marks them"
+
+
+def _screen(chapter: Chapter, scene: Scene, pick: Pick) -> Screen | Dropped:
+    """The chapter on this data; Dropped where a claim does not hold or the figure has nothing to draw."""
+    needed = [scene.claims[name] for name in chapter.claims]
+    for claim in needed:
+        if claim.verdict != HOLDS:
+            return Dropped(
+                chapter.id, chapter.topic, f"“{claim.statement}” {VERDICT[claim.verdict]} here. {claim.sentence}"
+            )
+    figures = {theme: chapter.draw(scene, theme) for theme in THEMES}
+    if not len(canvas.to_frame(figures["light"])):
+        words = {note.name: canvas.plain(note.text) for note in figures["light"].layout.annotations}
+        return Dropped(chapter.id, chapter.topic, f"{words['title']}. {words['subtitle']}")
+    title = pick.title or (chapter.title(scene) if chapter.title else "")
+    for figure in figures.values() if title else ():
+        reveal.retitle(figure, title)
+    notes = (chapter.note, *(claim.sentence for claim in needed))
+    return Screen(
+        chapter.id,
+        chapter.topic,
+        canvas.title(figures["light"]),
+        figures,
+        chapter.steps(scene),
+        tuple(note for note in notes if note),
+        chapter.claims,
+        scene.shape,
+    )
+
+
+VERDICT = {evidence.FAILS: "fails", evidence.CANNOT_TELL: "cannot be told"}
+
+
+def _left_out(bundle: Bundle, gone: Sequence[Dropped]) -> Screen:
+    """The last screen: what this data does not carry."""
+    by_reason: dict[str, list[str]] = {}
+    for drop in gone:
+        by_reason.setdefault(drop.why, []).append(drop.topic)
+    rows = [
+        plates.Line(", ".join(topics), why if len(why) < 320 else f"{why[:319]}…") for why, topics in by_reason.items()
+    ]
+    rest = rows[6:]
+    if rest:
+        rows = [*rows[:6], plates.Line(f"And {len(rest)} more", "The manifest lists them all.")]
+    foot = canvas.foot(bundle.profile, "nothing here is measured", bundle.launches)
+    title = f"This data does not carry {units.whole(len(gone))} of the screens"
+    figures = {
+        theme: plates.sentences(title, "Left out, and why. Nothing else was made up in their place.", rows, foot, theme)
+        for theme in THEMES
+    }
+    return Screen(LEFT_OUT, "what is left out", title, figures, (), tuple(f"{d.topic}: {d.why}" for d in gone))
+
+
+def _shape(label: str, shapes: dict[str, AttentionShape]) -> AttentionShape:
+    if label not in shapes:
+        raise BadInput(
+            f"story: the bundle holds no shape {label!r}.",
+            remedy=f"It holds {', '.join(list(shapes)[:6]) or 'none'}{' and more' if len(shapes) > 6 else ''}.",
+        )
+    return shapes[label]
+
+
+def load(path: Path) -> Plan:
+    """The plan in a story file. Raises BadInput or DamagedFile with what is wrong with it."""
+    if not path.is_file():
+        raise BadInput(f"story: {path.name} is not there.")
+    if path.stat().st_size > MOST_BYTES:
+        raise BadInput(f"story: {path.name} is larger than {units.nbytes(MOST_BYTES)}.")
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        if int(data["story_version"]) > STORY_VERSION:
+            raise BadInput(
+                f"story: {path.name} was written by a later FlashScope.", remedy="Update FlashScope to use it."
+            )
+        picks = tuple(Pick(*(str(s.get(k, "")) for k in ("id", "title", "shape"))) for s in data.get("screens", ()))
+        return Plan(picks, str(data.get("shape") or ""))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DamagedFile(
+            f"story: {path.name} is not a story file ({type(error).__name__}: {str(error)[:80]})."
+        ) from error
+
+
+def save(plan: Plan, folder: Path) -> Path:
+    """Write ``plan`` as the story of the bundle in ``folder``."""
+    path = Path(folder) / STORY
+    path.write_text(json.dumps(plan.to_json(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    return path
+
+
+def plan_of(story: Story) -> Plan:
+    """The plan that tells ``story`` again, to be changed and saved."""
+    picks = tuple(
+        Pick(s.id, shape=s.shape.label() if s.shape and s.shape != story.shape else "")
+        for s in story.screens
+        if s.id != LEFT_OUT
+    )
+    return replace(story.plan, picks=story.plan.picks or picks)
+
+
+def marked(bundle: Bundle, folder: Path | None) -> Bundle:
+    """``bundle`` with what its figures must say of it: the hash of its files and the SM clock under the profiler."""
+    profile = dict(bundle.profile)
+    if folder and (Path(folder) / PROFILE).is_file():
+        profile["file"] = {"name": bundle.name, "sha256": digest(Path(folder))}
+    clocks = bundle.launches["sm_clock_hz"].dropna()
+    if len(clocks):
+        clock = f"SM clock {units.clock(clocks.astype(float).median())} (median)"
+        profile["clock_control"] = f"{profile['clock_control']}, {clock}" if profile.get("clock_control") else clock
+    return replace(bundle, profile=profile)
+
+
+@lru_cache(maxsize=32)
+def _digest(files: tuple[tuple[str, int, int], ...]) -> str:
+    total = hashlib.sha256()
+    for name, _, _ in files:
+        total.update(hashlib.sha256(Path(name).read_bytes()).digest())
+    return total.hexdigest()
+
+
+def digest(folder: Path) -> str:
+    """SHA-256 over the SHA-256 of profile.json and of each table, in the order of their names."""
+    files = sorted([folder / PROFILE, *folder.glob("*.parquet")])
+    return _digest(tuple((str(f), f.stat().st_mtime_ns, f.stat().st_size) for f in files))
