@@ -12,6 +12,7 @@ import struct
 import sys
 import tempfile
 import zipfile
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,7 +25,7 @@ from profiler.errors import BadInput, DamagedFile, FlashScopeError, NewerSchema,
 from profiler.parse import Limits, archive, blocks, child
 from tests import synthetic
 from tests.parse import mutate
-from tests.parse.conftest import REPORTS, column
+from tests.parse.conftest import REPORTS, column, read
 
 
 @pytest.fixture(autouse=True)
@@ -116,6 +117,20 @@ def test_random_damage_ends_in_a_bundle_or_a_named_error():
     assert {outcome for _, _, outcome in outcomes} > {"same", "DamagedFile"}
     assert all(outcome == "DamagedFile" for form, kind, outcome in outcomes if form == "report"
                and kind in ("cut", "append"))
+
+
+def test_random_damage_to_exports_ends_in_rows_or_a_named_error():
+    """240 more, of the text forms only, without a process for each."""
+    files = [path for path in mutate.sample_files(small=True) if path.suffix != ".ncu-rep"]
+    outcomes = Counter()
+    for number in range(240):
+        _, _, data = mutate.damaged(20260102, number, files)
+        try:
+            outcomes[len(read(data).launches) > 0] += 1
+        except FlashScopeError as error:
+            outcomes[type(error).__name__] += 1
+            assert error.what and error.remedy
+    assert outcomes[True] > 100 and outcomes[False] == 0 and outcomes["UnsupportedFile"] > 0
 
 
 @pytest.mark.parametrize("report", REPORTS, ids=lambda p: p.name)
