@@ -71,7 +71,7 @@ def notes() -> list[str]:
 def choose(name: str, options: Sequence[str], default: str) -> str:
     """The option in effect: the one asked for if it exists, else `default`, with a note if a link asked for it."""
     wanted = wish(name)
-    value = wanted if wanted in options else default
+    value = wanted if wanted is not None and wanted in options else default
     if wanted is not None and wanted != value and name in st.session_state.get(FRESH, ()):
         note(text.BAD_PARAMETER.format(name=name, wanted=wanted[:60], shown=value))
     use(name, value)
@@ -111,7 +111,7 @@ def select(
 ) -> str:
     """One choice among `options` (value -> label), drawn by `widget` and held in the link as `name`."""
     names = list(options)
-    value = choose(name, names, default if default in options else names[0])
+    value = choose(name, names, default if default is not None and default in options else names[0])
     key = f"fs.widget.{name}"
     _seed(key, value)
     widget(label, names, key=key, format_func=lambda option: options.get(option, option),

@@ -30,7 +30,7 @@ from profiler.dashboard import state, text
 from profiler.errors import BadInput, FlashScopeError
 
 T = TypeVar("T")
-Progress = Callable[[int, int], None]  # launches read, of how many
+Progress = Callable[[int, int], Any]  # launches read, of how many
 ROOT = Path(__file__).resolve().parents[2]
 IDLE_SECONDS = 24 * 3600
 MOST_BYTES = 2_000_000_000         # of tables in memory, all visitors together
@@ -71,7 +71,8 @@ class Shelves:
     """All shelves of this server. Every access takes the lock, drops what expired and keeps within the memory bound."""
 
     def __init__(self, most_bytes: int = MOST_BYTES, clock: Callable[[], float] = time.monotonic):
-        self._lock, self._shelves, self._most, self._clock = threading.Lock(), {}, most_bytes, clock
+        self._lock, self._most, self._clock = threading.Lock(), most_bytes, clock
+        self._shelves: dict[str, Shelf] = {}
 
     def items(self, token: str | None) -> dict[str, Source]:
         """What lies on the shelf `token`; looking keeps it alive. An unknown or expired token has nothing."""

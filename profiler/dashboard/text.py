@@ -230,3 +230,28 @@ GPU, SM_CLOCK = "GPU", "SM clock under the profiler"
 SAME_OR_NOT, SAME_WORD, DIFFERS = "across", "same", "differs"
 CARD_HBM = "HBM bytes"
 TIME_UNPROFILED = "Time, unprofiled median"
+
+# Run
+RUN = "Run"
+RUN_LOOKING = "Looking at what this machine has…"
+RUN_CANNOT = "This machine cannot profile yet; what it lacks stands below."
+RUN_ELSEWHERE = ("On a machine with an NVIDIA GPU, these commands check it and profile it. Then put the folder "
+                 "`my-gpu` into `data/` here, or zip it and add it in the sidebar.")
+RUN_COMMANDS = """pip install -r requirements.txt
+python -m profiler doctor
+python -m profiler run --suite quick --out my-gpu"""
+RUN_SUITE = "Suite"
+RUN_COUNTERS = "Counters"
+RUN_COUNTERS_HELP = "Off: time, memory and error only. Needs no permission for performance counters."
+RUN_NO_COUNTERS = "This machine can measure time, memory and error; what it lacks for bytes and FLOPs stands below."
+RUN_START = "Start"
+RUN_PLAN = "{configs} configurations on {shapes} shapes: {names}. The result becomes a source in `data/`."
+RUN_STATES = {"waiting": "waiting for the run before it", "running": "running", "done": "done", "failed": "failed",
+              "cancelled": "cancelled"}
+RUN_CANCEL = "Cancel"
+RUN_OPEN = "Open the result"
+RUN_LOG = "Log"
+QUEUE_FULL = "Three runs are waiting already."
+QUEUE_FULL_REMEDY = "Wait for one to finish, or cancel one."
+DOCTOR_FAILED = "What this machine has could not be found out."
+DOCTOR_FAILED_REMEDY = "`python -m profiler doctor` in a terminal says more."

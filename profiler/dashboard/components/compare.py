@@ -14,6 +14,7 @@ from profiler.dashboard.components import rooflines
 from profiler.figures import labels, select, units
 from profiler.figures.points import attention_points, launch_points
 from profiler.figures.roofline import roofline
+from profiler.model import Roof
 from profiler.spec import AttentionShape
 
 RECORDED = ("driver", "cuda", "torch", "triton", "cudnn", "ncu", "cache_control", "clock_control", "replay_mode")
@@ -77,7 +78,8 @@ def numbers(bundles: Sequence[Bundle], shape: AttentionShape, direction: str) ->
 def shared_roofline(bundles: Sequence[Bundle], shape: AttentionShape | None, direction: str, *, level: str,
                     theme: str) -> Any:
     """Every source's points on one roofline, under the roofs of each GPU; on a shape its implementations as wholes."""
-    points, roofs, called = [], {}, short_names(bundles)
+    points, called = [], short_names(bundles)
+    roofs: dict[str, list[Roof]] = {}
     for bundle in bundles:
         names = select.matching(bundle.launches, shape, direction=direction)["implementation"].unique() if shape else ()
         found = attention_points(bundle, shape, names, level=level, stages=(), direction=direction) if shape else \

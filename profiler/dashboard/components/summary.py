@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from profiler.dashboard import text
 from profiler.dashboard.components.cards import Card
-from profiler.evidence import Headline
+from profiler.evidence import Headline, Side
 from profiler.figures import labels, units
 
 
@@ -37,8 +37,8 @@ def cards(h: Headline) -> list[Card]:
     """Equal FLOPs, peak memory, speed, error, occupancy with Tensor Core use; what is missing says so."""
     base, flash = h.naive or h.naive_folded, h.flash
     folded = text.CARD_SPEED_FOLDED.format(ratio=units.times(h.speedup_over_folded)) if h.speedup_over_folded else ""
-    memory = _both(units.nbytes, base and base.peak_memory_bytes, flash and flash.peak_memory_bytes)
-    speed = _both(units.duration, base and base.median_ns, flash and flash.median_ns)
+    memory = _both(units.nbytes, _of(base, "peak_memory_bytes"), _of(flash, "peak_memory_bytes"))
+    speed = _both(units.duration, _of(base, "median_ns"), _of(flash, "median_ns"))
     return [
         _flops(h),
         _ratio(text.CARD_MEMORY, h.memory_ratio, text.LESS, memory, text.CARD_MEMORY_HELP),
@@ -46,6 +46,10 @@ def cards(h: Headline) -> list[Card]:
         _error(h),
         _occupancy(h),
     ]
+
+
+def _of(side: Side | None, name: str) -> float | None:
+    return getattr(side, name) if side else None
 
 
 def _both(unit: Callable[[float | None], str], naive: float | None, flash: float | None) -> str:
@@ -60,7 +64,7 @@ def _ratio(label: str, ratio: float | None, word: str, both: str, help_: str) ->
 
 def _flops(h: Headline) -> Card:
     base, flash = h.naive or h.naive_folded, h.flash
-    naive, ours = base and base.tensor_flops, flash and flash.tensor_flops
+    naive, ours = _of(base, "tensor_flops"), _of(flash, "tensor_flops")
     label, help_ = text.CARD_FLOPS, text.CARD_FLOPS_HELP
     if naive is None or ours is None:
         return Card(label, units.flop(h.flops_visible), "predicted", text.CARD_FLOPS_PREDICTED, help_)

@@ -24,7 +24,7 @@ OCCUPANCY = ("launch", "implementation", "stage", "kernel", "achieved_occupancy_
              "shared_bytes_per_block", "spill_requests", "duration_ns")
 
 # what an empty cell shows, where this version of Streamlit can say it
-EMPTY = {"placeholder": "–"} if "placeholder" in inspect.signature(st.dataframe).parameters else {}
+EMPTY: dict[str, Any] = {"placeholder": "–"} if "placeholder" in inspect.signature(st.dataframe).parameters else {}
 
 
 def title(name: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import streamlit as st
@@ -23,8 +24,8 @@ def sidebar() -> None:
         files = st.file_uploader(text.ADD_TITLE, accept_multiple_files=True, key=f"fs.upload.{turn}",
                                  help=text.ADD_HELP)
         if files:
-            session[PROBLEMS] = [problem for file in files if (problem := _reading(
-                file.name, lambda progress, file=file: store.add_file(file.name, file.getvalue(), progress)))]
+            found = [_reading(file.name, partial(store.add_file, file.name, file.getvalue())) for file in files]
+            session[PROBLEMS] = [problem for problem in found if problem]
             session[ROUND] = turn + 1
             st.rerun()
         _samples()
@@ -58,7 +59,7 @@ def _samples() -> None:
     with st.popover(text.ADD_SAMPLE, icon=":material/science:", width="stretch"):
         for path in reports:
             if st.button(path.name, key=f"fs.sample.{path.name}", width="stretch"):
-                problem = _reading(path.name, lambda progress, path=path: store.add_sample(path, progress))
+                problem = _reading(path.name, partial(store.add_sample, path))
                 st.session_state[PROBLEMS] = [problem] if problem else []
                 st.rerun()
 

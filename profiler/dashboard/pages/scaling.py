@@ -14,7 +14,7 @@ with st.container(horizontal=True):
         quantity = state.select(text.QUANTITY, "speed", text.SCALING_QUANTITIES, "tflops", st.segmented_control,
                                 label_visibility="collapsed")
 view = selectors.choose(over_n=show == "n")
-if view is None:
+if view is None or view.shape is None:
     boxes.end()
 if show == "n":
     drawn = charts.show(view.source, scaling, view.shape, quantity, view.implementations, direction=view.direction,
