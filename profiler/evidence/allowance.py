@@ -23,8 +23,12 @@ SKIPPED = "masked elements that are not read"
 HANDED = "handed from one launch of the library to the next"
 SPILLED = "spilled registers"
 UNKNOWN_TILES = "tiles of the library, not known"
+ONCE_A_THREAD = "index arithmetic and the division by the row sum"
 REST = "rest"
 SPILL_BYTES = 128  # at most, of one local-memory request: 32 lanes of 4 B
+# Special-function operations of a thread outside the loop: integer divisions and reciprocals run on the same units.
+# Every flash2 forward recorded on an H200 has 11 a thread.
+OPERATIONS_A_THREAD = 16
 # quantity → (launches column, unit, tolerance beyond the predicted interval)
 QUANTITIES = {
     "dram_read": ("dram_read_bytes", "B", 0.02), "dram_write": ("dram_write_bytes", "B", 0.02),
@@ -77,7 +81,9 @@ def expected(facts: Facts, run: Run, stage: StagePrediction, quantity: str) -> E
         if quantity in ("tensor_flops", "special_ops") else stage.level_bytes(quantity)
     if value is None:
         return None
-    more = [] if quantity in ("tensor_flops", "special_ops") else _beyond_the_model(run, stage)
+    more = [] if quantity in ("tensor_flops", "special_ops") else _beyond_the_model(run, stage, quantity)
+    if quantity == "special_ops" and stage.blocks:
+        more += _named((ONCE_A_THREAD, OPERATIONS_A_THREAD * _threads(run.launches.get(stage.stage, []))))
     bound = "exponentials" if quantity == "special_ops" else quantity
     if bound in stage.at_least:
         more.append((UNKNOWN_TILES, math.inf))
@@ -96,7 +102,7 @@ def _dram(facts: Facts, run: Run, stage: StagePrediction, quantity: str) -> Expe
     if l2 is None:
         return None
     launches = run.launches.get(stage.stage, [])
-    room, own = l2 * max(1, len(launches)), _beyond_the_model(run, stage)
+    room, own = l2 * max(1, len(launches)), _beyond_the_model(run, stage, quantity)
     unflushed = 0 if facts.flushed else room
     library = [(UNKNOWN_TILES, math.inf)] if "dram" in stage.at_least else []
     if quantity == "dram_write":
@@ -122,12 +128,26 @@ def _by_waves(launches: list[dict], stage: StagePrediction) -> float:
     return sum(min(most, (waves - 1) * stage.reads[tensor]) for tensor, most in stage.refetch.items())
 
 
-def _beyond_the_model(run: Run, stage: StagePrediction) -> list[tuple[str, float]]:
-    """Bytes that only a library's or a compiler's choice explains, each limited by what was counted."""
+def _threads(launches: list[dict]) -> int:
+    """Threads of all launches, from their grids and blocks ("x,y,z"); 0 where these are not known."""
+    sizes = [f"{row['grid']},{row['block']}".split(",") for row in launches if row["grid"] and row["block"]]
+    return sum(math.prod(int(n) for n in size) for size in sizes)
+
+
+def _beyond_the_model(run: Run, stage: StagePrediction, quantity: str) -> list[tuple[str, float]]:
+    """Bytes that only a library's or a compiler's choice explains, each limited by what was counted.
+
+    Spilled registers: their local-memory requests; at DRAM no more than what left the SMs beyond the results, and read
+    back no more than was written, for a line comes from DRAM only after it was evicted.
+    """
     launches = run.launches.get(stage.stage, [])
-    tiles_unknown = stage.l2_to_sm is None
-    handed = sum(row["sm_to_l2_bytes"] or 0 for row in launches[:-1]) if tiles_unknown else 0
+    handed = sum(row["sm_to_l2_bytes"] or 0 for row in launches[:-1]) if stage.l2_to_sm is None else 0
     spills = SPILL_BYTES * sum(row["spill_requests"] or 0 for row in launches)
+    given, out = stage.level_bytes("sm_to_l2"), run.total("sm_to_l2_bytes", stage.stage)
+    if quantity in ("dram_read", "dram_write") and out is not None:
+        spills = min(spills, max(0, out - (given or 0) - handed))
+    if quantity == "dram_read":
+        spills = min(spills, run.total("dram_write_bytes", stage.stage) or 0)
     return list(_named((HANDED, handed), (SPILLED, spills)))
 
 

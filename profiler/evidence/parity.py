@@ -51,8 +51,11 @@ def parity(facts: Facts, quantity: str | None = None) -> list[ParityRow]:
 
 
 def worst(rows: list[ParityRow], count: int = 10) -> list[ParityRow]:
-    """The rows that lie furthest outside, in multiples of their tolerance."""
-    return sorted(rows, key=lambda r: abs(r.error) / r.tolerance, reverse=True)[:count]
+    """The rows that lie furthest outside, in multiples of their tolerance; of those inside, furthest from predicted."""
+    def off(r: ParityRow) -> tuple[float, float]:
+        return abs(r.error) / r.tolerance, abs(r.measured / r.predicted - 1) if r.predicted else 0.0
+
+    return sorted(rows, key=off, reverse=True)[:count]
 
 
 def _row(facts: Facts, run: Run, stage: StagePrediction, quantity: str) -> ParityRow | None:
