@@ -12,6 +12,7 @@ import getpass
 import json
 import re
 import socket
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -44,10 +45,16 @@ GENERIC = {
 }
 PUBLIC_FOLDERS = {"", "/", "/tmp", "/home", "/usr", "/opt", "/var", "/mnt", "/data"}
 SHORTEST = 3
-# First folders that a program's or library's path may start with without saying whose machine it is.
-SYSTEM = ("usr", "opt", "lib", "lib64", "bin", "sbin", "proc", "sys", "dev", "etc", "run", "dvs", "build")
+# First folders that a program's or library's path may start with without saying whose machine it is. What lies in /opt
+# is chosen by whoever set the machine up, save NVIDIA's own packages.
+SYSTEM = ("usr", "lib", "lib64", "bin", "sbin", "proc", "sys", "dev", "etc", "run", "dvs", "build")
+PACKAGED = "/opt/nvidia/"
 
 HOMES = r"/home/[^/\s\"':;,]+|/Users/[^/\s\"':;,]+|[A-Za-z]:\\+Users\\+[^\\\s\"':;,]+|/root(?=/|\b)"
+# A path that ends at NUL bytes, as compilers write their folders, or follows a word, as in a command line.
+BARE_PATH = re.compile(
+    rb"(?:(?<=\x00)|(?<=[\x21-\x7e][ =\"']))/[A-Za-z0-9_.+@~%=-]+(?:/[A-Za-z0-9_.+@~%=-]+)+(?=[\x00 \"'])"
+)
 PATH_BYTES = re.compile(rb"/[A-Za-z0-9_.+@~%=-]+(?:/[A-Za-z0-9_.+@~%=-]+)+")
 HOME_BYTES = re.compile(rb"(?:/home/|/Users/|/root/|[A-Za-z]:\\Users\\)[\x21-\x7e]{2,200}")
 # The session's system description: machine architecture, then the host's name as a field of its own.
@@ -80,7 +87,15 @@ def private_strings() -> dict[str, str]:
         folder(Path.home(), "home folder")
     folder(Path.cwd(), "working folder")
     folder(Path(__file__).resolve().parents[1], "repository folder")
+    for text in (sys.prefix, sys.base_prefix, str(Path(sys.executable).parent)):
+        if not is_public(text):
+            folder(Path(text), "folder of this Python")
     return found
+
+
+def is_public(path: str) -> bool:
+    """Whether an absolute path starts as every installation's does."""
+    return path.lstrip("/").split("/", 1)[0] in SYSTEM or path.startswith(PACKAGED)
 
 
 def _pattern(strings: Iterable[str]) -> re.Pattern[str]:
@@ -142,9 +157,11 @@ def scrub(data: bytes) -> bytes:
     for match in PATH_BYTES.finditer(data):
         # A text field carries its length in front of it: that tells a path from machine code that looks like one.
         start, end = match.span()
-        first = match[0][1:].split(b"/", 1)[0].decode("ascii")
-        if first not in SYSTEM and (stop := _field_end(data, start, end)):
+        if not is_public(match[0].decode("ascii")) and (stop := _field_end(data, start, end)):
             mask(start, data.rfind(b"/", start, stop))
+    for match in BARE_PATH.finditer(data):
+        if not is_public(match[0].decode("ascii")):
+            mask(match.start(), match.start() + match[0].rfind(b"/"))
     for match in HOME_BYTES.finditer(data):
         cut = max(match[0].rfind(b"/"), match[0].rfind(b"\\"))
         mask(match.start(), match.start() + cut)

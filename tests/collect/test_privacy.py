@@ -2,6 +2,7 @@
 
 import getpass
 import socket
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from profiler.bundle import Bundle
 from profiler.errors import DamagedFile, PrivateData
 from profiler.parse import load
 
-from .conftest import REPORTS
+from .conftest import REPORTS, ROOT
 
 
 @pytest.fixture
@@ -72,9 +73,34 @@ def test_scrubbed_report_parses_to_the_same_values(name, tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["out.ncu-rep"]
 
 
+@pytest.mark.parametrize("path", sorted((ROOT / "data/reports").glob("*.ncu-rep")), ids=lambda path: path.stem)
+def test_published_reports_have_nothing_left_to_scrub(path, person):
+    assert privacy.scrub(path.read_bytes()) == path.read_bytes()
+
+
 def test_public_text_stays():
     text = b'\x1a\x2ahttps://docs.nvidia.com/nsight-compute/a/index.html "\x1f/usr/local/cuda-13/bin/ncu_thing"'
     assert privacy.scrub(text) == text
+
+
+def test_folders_of_a_compiler_and_a_command_line_are_masked_except_nvidias_own():
+    # As a recorded report holds them: folders of line information between NUL bytes, and a command line.
+    line = b"\x00/opt/torch/.venv/lib/python3.12/site-packages/triton\x00\x00flash2.py\x00"
+    assert privacy.scrub(line) == b"\x00/xxx/xxxxx/xxxxx/xxx/xxxxxxxxxx/xxxxxxxxxxxxx/triton\x00\x00flash2.py\x00"
+    command = b"ncu --export r.ncu-rep /opt/torch/.venv/bin/python3 -m profiler.workload plan.json\x00"
+    assert privacy.scrub(command) == command.replace(b"/opt/torch/.venv/bin/", b"/xxx/xxxxx/xxxxx/xxx/")
+    kept = b"\x00/opt/nvidia/nsight-compute/2025.3.1/ncu\x00/usr/local/cuda/include\x00"
+    assert privacy.scrub(kept) == kept
+
+
+def test_the_folder_of_this_python_is_private_unless_the_system_has_it(person, monkeypatch):
+    monkeypatch.setattr(sys, "prefix", "/opt/rig/venv")
+    monkeypatch.setattr(sys, "base_prefix", "/usr")
+    monkeypatch.setattr(sys, "executable", "/usr/bin/python3")
+    found = privacy.private_strings()
+    assert found["/opt/rig/venv"] == "folder of this Python" and "/usr" not in found and "/usr/bin" not in found
+    with pytest.raises(PrivateData, match="folder of this Python"):
+        privacy.check(Bundle("b", {"x": "see /opt/rig/venv/lib"}))
 
 
 def test_environment_settings_lose_their_values(person):
