@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 
 from profiler.errors import BadInput, FlashScopeError
+from profiler.export.cli import export
 
 if TYPE_CHECKING:
     from profiler.bundle import Bundle
@@ -246,6 +247,9 @@ def evidence(source: Source, as_json: Json = False) -> None:
         return
     for claim in claims:
         print(f"{claim.verdict:<12} {claim.statement}\n{'':13}{claim.sentence}")
+
+
+app.command()(export)
 
 
 @app.command()

@@ -21,7 +21,7 @@ ALLOWED = {
     "model": set(),
     "evidence": {"model", "bundle", "table", "metrics", "roles", "devices"},
     "figures": {"evidence", "model", "bundle", "table", "metrics", "roles", "devices"},
-    "export": {"figures", "evidence", "model", "bundle", "table", "metrics", "roles", "devices"},
+    "export": {"figures", "evidence", "model", "bundle", "table", "metrics", "roles", "devices", "parse"},
     "parse": {"bundle", "table", "metrics", "roles"},
     "collect": {"parse", "bundle", "table", "metrics", "privacy"},
     "workload": {"kernels"},

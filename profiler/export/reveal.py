@@ -13,8 +13,6 @@ from profiler.figures import canvas, labels
 from profiler.figures.place import text_height, wrap
 from profiler.figures.style import SIZES
 
-FRAME = ("title", "subtitle", "foot")
-
 
 def order(figure: go.Figure, steps: Sequence[str]) -> dict[str, Any]:
     """Step of every trace, annotation and shape (0: at once), and how many steps there are.
@@ -69,3 +67,14 @@ def retitle(figure: go.Figure, title: str) -> None:
     note.text, note.yshift = text, note.yshift + more
     figure.layout.margin.t += more
     figure.layout.meta = {canvas.DATA: {**meta, "title": title}}
+
+
+def bare(figure: go.Figure) -> go.Figure:
+    """A copy without title and subtitle, for a slide that writes them itself; marks and provenance stay as they are."""
+    out = go.Figure(figure)
+    head = [a for a in out.layout.annotations if a.name in ("title", "subtitle")]
+    size = SIZES[figure.layout.meta[canvas.DATA]["size"]]
+    gone = sum(text_height(a.text, a.font.size) for a in head) + 0.5 * size.body + size.edge - size.body
+    out.layout.annotations = [a for a in out.layout.annotations if a.name not in ("title", "subtitle")]
+    out.layout.margin.t, out.layout.height = out.layout.margin.t - gone, out.layout.height - gone
+    return out

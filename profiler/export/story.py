@@ -34,7 +34,7 @@ LEFT_OUT = "left_out"
 
 @dataclass(frozen=True)
 class Pick:
-    """One screen of a person's own story: its id, and a title or a shape (as ``AttentionShape.label``) of its own."""
+    """One screen of a person's own story. title: "" for the generated finding; shape: its label, "" for the story's."""
 
     id: str
     title: str = ""
@@ -49,7 +49,7 @@ class Plan:
     shape: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        screens = [{k: v for k, v in (("id", p.id), ("title", p.title), ("shape", p.shape)) if v} for p in self.picks]
+        screens = [{"id": p.id, "title": p.title, "shape": p.shape} for p in self.picks]
         return {"story_version": STORY_VERSION, "shape": self.shape, "screens": screens}
 
 
@@ -216,12 +216,8 @@ def save(plan: Plan, folder: Path) -> Path:
 
 def plan_of(story: Story) -> Plan:
     """The plan that tells ``story`` again, to be changed and saved."""
-    picks = tuple(
-        Pick(s.id, shape=s.shape.label() if s.shape and s.shape != story.shape else "")
-        for s in story.screens
-        if s.id != LEFT_OUT
-    )
-    return replace(story.plan, picks=story.plan.picks or picks)
+    picks = story.plan.picks or tuple(Pick(s.id) for s in story.screens if s.id != LEFT_OUT)
+    return Plan(picks, story.plan.shape or (story.shape.label() if story.shape else ""))
 
 
 def marked(bundle: Bundle, folder: Path | None) -> Bundle:
