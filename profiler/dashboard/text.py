@@ -73,6 +73,7 @@ NO_COUNTERS = ("{source} was recorded without performance counters: time, memory
 NO_COUNTERS_REMEDY = ("Record it again without `--no-counters`; `python -m profiler doctor` says what the machine "
                       "lacks for that.")
 DOWNLOAD_DATA = "Download the data (CSV)"
+TO_LAUNCH = "Launch {launch}: every counter of it"
 DOWNLOAD_TABLE_CSV = "Download as CSV"
 DOWNLOAD_TABLE_PARQUET = "Download as parquet"
 KINDS = {"measured": "measured", "derived": "derived", "predicted": "predicted", "missing": "not available"}

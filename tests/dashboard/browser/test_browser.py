@@ -67,3 +67,19 @@ def test_an_uploaded_report_shows_its_kernel_and_stays(browser, address):
     stranger.goto(address)
     settled(stranger)
     assert stranger.get_by_text("Added by you").count() == 0
+
+
+def test_a_click_on_a_mark_leads_to_its_launch(browser, address):
+    page = browser.new_page(viewport={"width": 1440, "height": 1400})
+    page.goto(f"{address}/occupancy")
+    settled(page)
+    page.locator(".js-plotly-plot .scatterlayer .point").first.wait_for()
+    box = page.locator(".js-plotly-plot .scatterlayer .point").first.bounding_box()
+    page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    link = page.get_by_role("link", name="every counter of it")
+    link.wait_for(timeout=20_000)
+    number = link.inner_text().split(":")[0].split()[-1]
+    link.click()
+    page.get_by_role("heading", name=f"Launch {number}", exact=True).wait_for(timeout=20_000)
+    page.wait_for_url(f"**launch={number}**")
+    page.close()
