@@ -142,7 +142,7 @@ def _beyond_the_model(run: Run, stage: StagePrediction, quantity: str) -> list[t
     """
     launches = run.launches.get(stage.stage, [])
     handed = sum(row["sm_to_l2_bytes"] or 0 for row in launches[:-1]) if stage.l2_to_sm is None else 0
-    spills = SPILL_BYTES * sum(row["spill_requests"] or 0 for row in launches)
+    spills: float = SPILL_BYTES * sum(row["spill_requests"] or 0 for row in launches)
     given, out = stage.level_bytes("sm_to_l2"), run.total("sm_to_l2_bytes", stage.stage)
     if quantity in ("dram_read", "dram_write") and out is not None:
         spills = min(spills, max(0, out - (given or 0) - handed))

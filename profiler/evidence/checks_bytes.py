@@ -8,7 +8,7 @@ from itertools import pairwise
 from profiler import model
 from profiler.evidence.allowance import QUANTITIES, REST, expected
 from profiler.evidence.claim import FAILS, HOLDS, Outcome, cannot_tell, digits, size, time
-from profiler.evidence.facts import FAR, Facts, Run
+from profiler.evidence.facts import FAR, MATRICES, Facts, Run
 from profiler.spec import AttentionShape
 
 TOLERANCE = 0.02  # of compulsory reads
@@ -54,8 +54,8 @@ def no_s_p_in_hbm(facts: Facts, shape: AttentionShape) -> Outcome:
         launch = max(bad.rows, key=lambda row: row["dram_read_bytes"] + row["dram_write_bytes"])
         return Outcome(
             FAILS, f"Launch {launch['launch']} ({launch['kernel']}, {bad.config.implementation}) moved "
-            f"{size(extra[bad])} through HBM beyond Q, K, V and O: {digits(extra[bad] / shape.matrix_bytes)} of an N×N "
-            f"matrix of {size(shape.matrix_bytes)}.", extra[bad] / shape.matrix_bytes, "N×N matrices", inputs,
+            f"{size(extra[bad])} through HBM beyond its own tensors: {digits(extra[bad] / shape.matrix_bytes)} of an "
+            f"N×N matrix of {size(shape.matrix_bytes)}.", extra[bad] / shape.matrix_bytes, "N×N matrices", inputs,
             kind="derived")
     share = extra[first] / shape.matrix_bytes
     return Outcome(
@@ -92,8 +92,8 @@ def naive_passes(facts: Facts, shape: AttentionShape) -> Outcome:
     if wrong or abs(moved - must) > PASS_MARGIN * shape.matrix_bytes:
         together = "" if wrong else f"All launches read {size(moved)} where their operands are {size(must)}"
         return Outcome(FAILS, f"{'; '.join(wrong) or together}.", 100 * off, "%", inputs, kind="measured and predicted")
-    named = [f"{s.stage} {verb} {tensor}" for s in run.predicted.stages
-             for verb, tensors in (("reads", s.reads), ("writes", s.writes)) for tensor in tensors if tensor in "SP"]
+    named = [f"{s.stage} {verb} {tensor}" for s in run.predicted.stages for verb, tensors in
+             (("reads", s.reads), ("writes", s.writes)) for tensor in tensors if tensor in MATRICES]
     beside = "".join(f" {text} ({cause})." for (_, cause), text in sorted(notes, reverse=True))
     return Outcome(
         HOLDS, f"{len(named)} passes over an N×N matrix of {size(shape.matrix_bytes)} cross HBM: {', '.join(named)}. "
@@ -120,7 +120,8 @@ def compulsory_floor(facts: Facts, shape: AttentionShape) -> Outcome:
     wrong = next((r for r in runs if not found[r].inside), None)
     run = wrong or runs[0]
     at = found[run]
-    said = (f"{run.config.implementation} reads {size(at.read)} where Q + K + V is {size(at.must)} ({digits(at.ratio)} "
+    operands = "Q + K + V is" if facts.direction == "forward" else "what its launches take is"
+    said = (f"{run.config.implementation} reads {size(at.read)} where {operands} {size(at.must)} ({digits(at.ratio)} "
             f"×), and writes {size(at.write)} of {size(at.written)}, the rest still in L2 ({size(l2)})")
     others = ", ".join(f"{r.config.implementation} {digits(found[r].ratio)} ×{found[r].cause}" for r in runs
                        if r is not run)
@@ -183,11 +184,12 @@ def theorem_l2_to_sm(facts: Facts, shape: AttentionShape) -> Outcome:
         return cannot_tell("more than one block of queries: with one, K and V cross once at every level.")
     off = measured / predicted - 1
     must, p, crossed = run.predicted.compulsory_bytes, run.config.parameters, run.dram_bytes()
-    hbm = f"{size(crossed)} crossed HBM, where Q, K, V and O are {size(must)}" if crossed is not None else \
-        f"at HBM Q, K, V and O are {size(must)}"
+    blocks = f"With {p['block_m']} query rows a block, " if "block_m" in p else ""
+    hbm = f"{size(crossed)} crossed HBM, where inputs and results are {size(must)}" if crossed is not None else \
+        f"at HBM inputs and results are {size(must)}"
     return Outcome(
         HOLDS if abs(off) <= L2_TO_SM_TOLERANCE else FAILS,
-        f"With {p['block_m']} query rows a block, {size(measured)} crossed from L2 to the SMs; predicted "
+        f"{blocks}{size(measured)} crossed from L2 to the SMs; predicted "
         f"{size(predicted)} ({100 * off:+.2f}%). Only {hbm}: the N²·d²/M of the theorem shows between L2 and the SMs.",
         100 * off, "%", (run.names("l2_to_sm_bytes", "parameters"),), kind="measured and predicted")
 

@@ -37,6 +37,8 @@ def same_result(facts: Facts, shape: AttentionShape) -> Outcome:
 
 def same_flops(facts: Facts, shape: AttentionShape) -> Outcome:
     """Tensor Core FLOPs of naive's two matmuls and of flash: equal for a full mask, explained for others."""
+    if facts.direction == "backward":
+        return cannot_tell("a forward: a backward that recomputes does more FLOPs, and says so under recomputation.")
     naive, flash = facts.naive(shape), facts.flash(shape)
     if naive is None or flash is None:
         return cannot_tell("naive and a fused implementation on this shape.")
@@ -91,6 +93,8 @@ def special_functions_bind_small_d(facts: Facts, shape: AttentionShape) -> Outco
     """Time that the exponentials ask for at 16 a cycle and SM, against the time of the matmuls at the dense peak."""
     run = facts.flash(shape)
     needs = ("special_ops", "tensor_flops")
+    if facts.direction == "backward":
+        return cannot_tell("a forward: a backward has five to seven matmuls for each exponential, not two.")
     if run is None or not run.rows or any(not run.total(c) for c in needs):
         return cannot_tell("special_ops and tensor_flops of a fused launch (special-function, Tensor Core counters).")
     row = max(run.rows, key=lambda r: r["tensor_flops"] or 0)

@@ -87,7 +87,7 @@ def default_shape(facts: Facts) -> AttentionShape | None:
         both = facts.naive(s) is not None and facts.flash(s) is not None
         return both, s.mask == "full", s.head_dim == 64, s.nq <= 4096, s.nq if s.nq <= 4096 else -s.nq
 
-    return max(facts.shapes() or facts.shapes("backward"), key=rank, default=None)
+    return max(facts.shapes(), key=rank, default=None)
 
 
 def _claim(facts: Facts, check: Check, shape: AttentionShape) -> Claim:

@@ -16,6 +16,7 @@ from profiler.spec import AttentionShape, RunConfig
 
 Row = dict[str, Any]
 FAR = 4  # an N×N matrix is "far above" the L2 from this multiple on: at least 3/4 of a pass must then reach HBM
+MATRICES = ("S", "P", "dP", "dS")  # N×N tensors
 NAIVE = ("naive", "naive_folded")
 FLASH_FIRST = ("flash2", "decode", "sdpa_flash", "sdpa_cudnn")
 
@@ -96,7 +97,10 @@ def roof_shares(rows: Sequence[Row], ns: float | None = None) -> dict[str, float
 
 
 class Facts:
-    """All runs of a bundle and what the claims ask about them."""
+    """All runs of a bundle and what the claims ask about them.
+
+    direction None, in every method: the bundle's own, which is forward unless it holds backward runs only.
+    """
 
     def __init__(self, bundle: Bundle):
         self.bundle = bundle
@@ -131,13 +135,18 @@ class Facts:
         """Whether ncu flushed the caches before each launch (cache control "all", ncu's default when not said)."""
         return (self.bundle.profile.get("cache_control") or "all") == "all"
 
-    def shapes(self, direction: str = "forward") -> list[AttentionShape]:
-        """Shapes in the order of the bundle, each once."""
-        return list(dict.fromkeys(r.shape for r in self.runs if r.config.direction == direction))
+    @cached_property
+    def direction(self) -> str:
+        found = {r.config.direction for r in self.runs}
+        return "backward" if found == {"backward"} else "forward"
 
-    def run(self, implementation: str, shape: AttentionShape, direction: str = "forward") -> Run | None:
+    def shapes(self, direction: str | None = None) -> list[AttentionShape]:
+        """Shapes in the order of the bundle, each once."""
+        return list(dict.fromkeys(r.shape for r in self.runs if r.config.direction == (direction or self.direction)))
+
+    def run(self, implementation: str, shape: AttentionShape, direction: str | None = None) -> Run | None:
         """The run of an implementation on a shape: the fastest timed one when there are several, counted ones first."""
-        return self._best.get((direction, shape), {}).get(implementation)
+        return self._best.get((direction or self.direction, shape), {}).get(implementation)
 
     @cached_property
     def _best(self) -> dict[tuple[str, AttentionShape], dict[str, Run]]:
@@ -152,22 +161,22 @@ class Facts:
         """Every implementation, ours first."""
         return tuple(dict.fromkeys((*FLASH_FIRST, *(r.config.implementation for r in self.runs))))
 
-    def naive(self, shape: AttentionShape, direction: str = "forward") -> Run | None:
+    def naive(self, shape: AttentionShape, direction: str | None = None) -> Run | None:
         """Naive as written, else folded."""
         return next((r for name in NAIVE if (r := self.run(name, shape, direction))), None)
 
-    def fused(self, shape: AttentionShape, direction: str = "forward") -> list[Run]:
+    def fused(self, shape: AttentionShape, direction: str | None = None) -> list[Run]:
         """Every fused implementation on a shape, ours first."""
-        here = self._best.get((direction, shape), {})
+        here = self._best.get((direction or self.direction, shape), {})
         runs = [here[name] for name in self._names if name in here and name not in model.MATERIALISING]
         return [r for r in runs if r.prediction is not None]
 
-    def flash(self, shape: AttentionShape, direction: str = "forward") -> Run | None:
+    def flash(self, shape: AttentionShape, direction: str | None = None) -> Run | None:
         return next(iter(self.fused(shape, direction)), None)
 
-    def series(self, implementation: str, shape: AttentionShape, direction: str = "forward") -> list[Run]:
+    def series(self, implementation: str, shape: AttentionShape, direction: str | None = None) -> list[Run]:
         """Runs that differ from ``shape`` in N only (square shapes), by N."""
-        alike = self._alike.get((direction, *_without_length(shape)), ())
+        alike = self._alike.get((direction or self.direction, *_without_length(shape)), ())
         return [r for s in alike if (r := self.run(implementation, s, direction))]
 
     @cached_property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from profiler.errors import BadInput
-from profiler.evidence.facts import Facts, Run
+from profiler.evidence.facts import MATRICES, Facts, Run
 from profiler.evidence.ledger import LedgerRow, ledger
 from profiler.spec import AttentionShape
 
@@ -87,7 +87,7 @@ def _side(facts: Facts, run: Run | None) -> Side | None:
     if run is None:
         return None
     p = run.prediction
-    passes = p.tensor_passes("S") + p.tensor_passes("P") if p else None
+    passes = sum(p.tensor_passes(name) for name in MATRICES) if p else None
     return Side(
         run.config.implementation, run.dram_bytes(), run.total("dram_read_bytes"), run.total("dram_write_bytes"),
         p.dram_bytes if p else None, passes, run.total("tensor_flops"), run.total("special_ops"),

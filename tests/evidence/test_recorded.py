@@ -1,6 +1,7 @@
 """The recorded H200 profile against numbers read from its raw counters and formulas worked out here, nothing fitted."""
 
 import json
+import math
 from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
@@ -118,19 +119,19 @@ def test_passes_are_named(bundle, claims):
     assert masked.startswith("8 passes") and "the mask matrix, read again by every head" in masked
 
 
-def test_the_nearest_roof_is_told_as_it_is(claims):
+def test_the_nearest_roof_is_told_as_it_is(bundle, claims):
     flash = claims["flash_compute_bound"]
-    blocks = 64  # query rows; K and V come again for each of them
+    blocks = json.loads(launches(bundle, "flash2")["parameters"].item())["block_m"]
     if flash.verdict == "fails":
         assert "nearest to the L2 roof" in flash.sentence and f"every {blocks} query rows" in flash.sentence
     assert "unprofiled medians" in flash.sentence and "sdpa_cudnn" in flash.sentence
 
 
-def test_a_causal_mask_is_shown_on_the_leading_shape(claims):
+def test_a_causal_mask_is_shown_on_the_leading_shape(bundle, claims):
     claim = claims["causal_skips_half"]
     assert claim.verdict == "holds" and claim.shape == CAUSAL
-    # 64 × 128 blocks: 32·(1 + 1 + 2 + 2 …) of 64·32 blocks are visited
-    assert claim.value == pytest.approx(2 * sum(range(1, 33)) / (64 * 32))
+    full, causal = (by_hand(next(launches(bundle, "flash2", shape=s).itertuples()))[1] for s in (SHAPE, CAUSAL))
+    assert claim.value == pytest.approx(causal / full, rel=1e-3) and 0.5 < claim.value < 0.54
 
 
 def test_short_sequences_profit_here(claims):
@@ -192,7 +193,7 @@ def test_q_k_v_are_read_once_where_two_copies_fit_in_l2(bundle):
 
 
 def test_every_counter_lies_in_its_interval(bundle, parity):
-    assert len(parity) > 800
+    assert len(parity) > 600
     assert [(r.implementation, r.stage, r.quantity, r.shape.label(), r.error) for r in parity if not r.good] == []
     # an interval that holds everything says nothing: these are points
     for r in parity:
@@ -204,13 +205,14 @@ def test_every_counter_lies_in_its_interval(bundle, parity):
             assert r.high <= r.predicted + spilled, r
 
 
-def test_refetch_beyond_l2_is_bounded_before_it_is_measured(parity):
-    """flash2 at N 16384, D 128: 3.6 × the floor; 256 blocks of a head may each fetch K and V, 16 waves do at most."""
+def test_refetch_beyond_l2_is_bounded_before_it_is_measured(bundle, parity):
+    """flash2 at N 16384, D 128: 201 MB at least, at most Q once and K and V once a wave of resident blocks."""
     row = next(r for r in parity if (r.implementation, r.quantity, r.shape) ==
                ("flash2", "dram_read", AttentionShape(1, 16, 16384, 16384, 128)))
     one = 16 * 16384 * 128 * 2
+    waves = math.ceil(bundle.launches.set_index("launch")["waves_per_sm"][row.launches[0]])
     assert row.predicted == row.low == 3 * one
-    assert row.high == one + 16 * 2 * one and row.low < row.measured < row.high
+    assert row.high == one + waves * 2 * one and row.low < row.measured < row.high
 
 
 def test_what_the_report_prints(bundle):
