@@ -21,6 +21,7 @@ LIST = {  # section -> (file, title); the first page is the default
         ("scaling", text.SCALING),
         ("launches", text.LAUNCHES),
         ("compare", text.COMPARING),
+        ("learn", text.LEARN),
         ("run", text.RUN),
         ("about_data", text.ABOUT_DATA),
     ),

@@ -13,6 +13,7 @@ OCCUPANCY = "Occupancy & Tensor Cores"
 SCALING = "Scaling"
 COMPARING = "Compare"
 ABOUT_DATA = "About the data"
+LEARN = "Learn"
 
 # state
 BAD_PARAMETER = "The link asks for {name} = “{wanted}”, which is not there; {shown} is shown."

@@ -1,0 +1,64 @@
+"""What the chapters share: controls held in the link, a figure with its data, tables of words, the loaded profile."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import streamlit as st
+
+from profiler.bundle import Bundle
+from profiler.dashboard import state, store, text
+from profiler.dashboard.components import charts
+from profiler.figures import units
+from profiler.figures.canvas import to_frame
+
+POWERS = tuple(2**i for i in range(4, 18))
+
+
+def slider(label: str, name: str, options: Sequence[int], default: int, **more: Any) -> int:
+    """A whole number among `options`, held in the link as `name`."""
+    words = {str(option): units.whole(option) for option in options}
+    return int(state.select(label, name, words, str(default), st.select_slider, **more))
+
+
+def figure(drawn: Any, key: str) -> None:
+    """Draw a figure of this page with the download of what it draws."""
+    name = charts.filename(f"learn-{key}")
+    st.plotly_chart(drawn, width="stretch", theme=None, key=f"chart.learn.{key}",
+                    config={"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"],
+                            "toImageButtonOptions": {"format": "svg", "filename": name}})
+    frame = to_frame(drawn)
+    if len(frame):
+        st.download_button(text.DOWNLOAD_DATA, charts.csv(frame), f"{name}.csv", "text/csv", key=f"data.learn.{key}",
+                           type="tertiary", icon=":material/download:", on_click="ignore")
+
+
+def cards(entries: Sequence[tuple[str, str, str]]) -> None:
+    """Number cards side by side: label, value, what it comes from."""
+    for column, (label, value, basis) in zip(st.columns(len(entries)), entries):
+        with column.container(border=True, height="stretch"):
+            st.metric(label, value)
+            st.caption(basis)
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A table of words that wrap, as Markdown."""
+    lines = [header, ["---"] * len(header), *rows]
+    st.markdown("\n".join("| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in line) + " |"
+                          for line in lines))
+
+
+def source() -> store.Source | None:
+    """The source chosen on other pages, else the first recorded one; None where nothing is loaded."""
+    everything = store.sources()
+    if not everything:
+        return None
+    recorded = [key for key, one in everything.items() if one.origin == "recorded"]
+    key = state.choose(store.SOURCE_PARAMETER, list(everything), (recorded or list(everything))[0])
+    return everything[key]
+
+
+def gpu_name(bundle: Bundle) -> str:
+    """The GPU of a bundle; "" where it is not named."""
+    return str((bundle.profile.get("gpu") or {}).get("name") or "")

@@ -1,0 +1,85 @@
+"""Two pictures of a kernel: what moves in which order, and which program computes which rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pandas as pd
+import plotly.graph_objects as go
+
+from profiler.figures import canvas, style
+
+Message = tuple[int, int, str, str]  # from lane, to lane, text, tensor whose colour the arrow has
+
+
+def sequence(lanes: Sequence[str], messages: Sequence[Message], loop: tuple[int, int, str], title: str, subtitle: str,
+             foot: str, theme: str = "light", size: str = "page") -> go.Figure:
+    """A sequence diagram, time downwards. loop: first and last message that repeat, and what to call that.
+
+    A message within one lane is a step of computation there.
+    """
+    s = style.size_of(size)
+    c = canvas.new(title, subtitle, foot, theme, size, axis=False, above=2.6, height=215 + 46 * len(messages))
+    last = len(messages) - 0.3
+    begin, end, name = loop
+    c.figure.add_shape(type="rect", x0=-0.42, x1=len(lanes) - 0.58, y0=begin - 0.62, y1=end + 0.42, layer="below",
+                       fillcolor=style.mix(c.theme.ink, c.theme.ground, 0.045),
+                       line={"color": c.theme.muted, "width": 1, "dash": "dot"})
+    c.figure.add_annotation(x=-0.41, y=begin - 0.6, text=f"<i>{name}</i>", xanchor="left", yanchor="top", xshift=4,
+                            yshift=-2, showarrow=False, font={"size": s.small + 1, "color": c.theme.ink})
+    for i, lane in enumerate(lanes):
+        c.figure.add_shape(type="line", x0=i, x1=i, y0=-0.6, y1=last, layer="below",
+                           line={"color": c.theme.muted, "width": 1.5})
+        c.figure.add_annotation(x=i, y=1, yref="paper", text=f"<b>{lane}</b>", yanchor="bottom", yshift=4,
+                                showarrow=False, borderpad=0, font={"size": s.body, "color": c.theme.ink})
+    c.figure.add_scatter(x=[m[1] for m in messages], y=list(range(len(messages))), mode="markers", hoverinfo="skip",
+                         marker={"size": 8, "color": [style.tensor_colour(m[3]) for m in messages]})
+    for y, (source, target, text, tensor) in enumerate(messages):
+        colour = style.tensor_colour(tensor)
+        if source == target:
+            c.figure.add_annotation(x=source, y=y, text=text, showarrow=False, xanchor="left", xshift=11, borderpad=2,
+                                    bgcolor=c.theme.ground, font={"size": s.body, "color": c.theme.ink})
+            continue
+        c.figure.add_annotation(x=target, y=y, ax=source, ay=y, xref="x", yref="y", axref="x", ayref="y", text="",
+                                showarrow=True, arrowhead=2, arrowsize=1.1, arrowwidth=2.5, arrowcolor=colour)
+        c.figure.add_annotation(x=(source + target) / 2, y=y, text=text, showarrow=False, yanchor="bottom", yshift=2,
+                                borderpad=0, font={"size": s.body, "color": c.theme.ink})
+    c.figure.update_xaxes(range=[-0.5, len(lanes) - 0.4], visible=False)
+    c.figure.update_yaxes(range=[last, -0.8], visible=False)
+    return canvas.finish(c, pd.DataFrame([{"step": i + 1, "from": lanes[a], "to": lanes[b], "what": text}
+                                          for i, (a, b, text, _) in enumerate(messages)]))
+
+
+def programs(table: Sequence[Mapping[str, int]], chosen: int, words: Mapping[str, str], title: str, subtitle: str,
+             foot: str, theme: str = "light", size: str = "page") -> go.Figure:
+    """A grid of programs: batch and head across, query block down; the number in a cell is its program_id.
+
+    table: one row a program with program, batch, head, block. words: head (with {batch} and {head}), block (with
+    {block}).
+    """
+    s = style.size_of(size)
+    frame = pd.DataFrame(table)
+    columns = sorted({(r["batch"], r["head"]) for r in table})
+    blocks = sorted({r["block"] for r in table})
+    c = canvas.new(title, subtitle, foot, theme, size, axis=False, above=2.4,
+                   left=canvas.beside([words["block"].format(block=blocks[-1])], s.body), height=200 + 44 * len(blocks))
+    ids = {(r["batch"], r["head"], r["block"]): r["program"] for r in table}
+    grid = [[ids[(b, h, block)] for b, h in columns] for block in blocks]
+    most = max(ids.values()) or 1
+    low = style.mix(style.INPUTS, c.theme.ground, 0.12)
+    high = style.mix(style.INPUTS, c.theme.ground, 0.62)
+    c.figure.add_heatmap(z=grid, x=list(range(len(columns))), y=blocks, zmin=0, zmax=most, showscale=False, xgap=3,
+                         ygap=3, colorscale=[[0, low], [1, high]], hovertemplate="program_id %{z}<extra></extra>")
+    for y, row in zip(blocks, grid):
+        for x, value in enumerate(row):
+            fill = style.mix(high, low, value / most)
+            c.figure.add_annotation(x=x, y=y, text=f"<b>{value}</b>" if value == chosen else str(value),
+                                    showarrow=False, font={"size": s.body, "color": style.text_on(fill)})
+            if value == chosen:
+                c.figure.add_shape(type="rect", x0=x - 0.48, x1=x + 0.48, y0=y - 0.46, y1=y + 0.46,
+                                   line={"color": style.SCORES, "width": 4})
+    c.figure.update_xaxes(tickvals=list(range(len(columns))), side="top", showgrid=False,
+                          ticktext=[words["head"].format(batch=b, head=h) for b, h in columns])
+    c.figure.update_yaxes(autorange="reversed", tickvals=blocks, showgrid=False,
+                          ticktext=[words["block"].format(block=b) for b in blocks])
+    return canvas.finish(c, frame)
