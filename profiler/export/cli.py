@@ -39,8 +39,8 @@ def export(
     made = files.export(parse.load(source), out, plan, folder=folder, theme=theme, progress=_progress)
     if keep_story and folder and made.story:
         print(f"kept {stories.save(stories.plan_of(made.story), folder)}", file=sys.stderr)
-    for drop in made.story.left_out if made.story else ():
-        print(f"left out: {drop.topic}: {drop.why}", file=sys.stderr)
+    for why, topics in stories.reasons(made.story.left_out if made.story else ()).items():
+        print(f"left out: {'; '.join(topics)}: {why}", file=sys.stderr)
     for lack in made.missing:
         print(f"missing: {lack['what']}: {lack['why']}. {lack['remedy']}", file=sys.stderr)
     print(out)

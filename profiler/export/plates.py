@@ -163,6 +163,7 @@ def kernels(bundle: Bundle, quantity: str, theme: str, most: int = 10) -> go.Fig
         )
     shown, total = sums.head(most), float(sums["sum"].sum())
     names = [labels.escape(labels.kernel(name)) for name in shown.index]
+    order = list(bundle.launches["kernel"].drop_duplicates())  # a kernel keeps its look from figure to figure
     share = units.percent(100 * float(shown["sum"].iloc[0]) / total)
     s = style.size_of("talk")
     absent = len(bundle.launches) - len(rows)
@@ -175,7 +176,7 @@ def kernels(bundle: Bundle, quantity: str, theme: str, most: int = 10) -> go.Fig
     reach = 1.25 * float(shown["sum"].iloc[0])
     for y, (name, row) in enumerate(zip(names, shown.itertuples(index=False))):
         text = f"<b>{units.quantity(row[0], unit)}</b> in {labels.count(int(row[1]), 'launch', 'launches')}"
-        look = style.kernel_mark(y)
+        look = style.kernel_mark(order.index(shown.index[y]))
         c.figure.add_bar(
             orientation="h",
             x=[float(row[0])],

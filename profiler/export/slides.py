@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pandas as pd
 
 from profiler.export.story import Screen, Story
-from profiler.figures import canvas
+from profiler.figures import canvas, labels, units
+from profiler.figures.place import text_width
 from profiler.figures.style import THEMES, Theme
+from profiler.model.roofs import ROOF_NAMES
 
 WIDTH, HEIGHT, EDGE = 13.333, 7.5, 0.44  # inches, 16:9; the edge of the figures at this width
 FONT = "Inter"  # PowerPoint takes its own sans where Inter is not installed
-MOST_ROWS, MOST_COLUMNS = 12, 6
+MOST_ROWS = 16
+LEFT = ("What", "Why", "Kernel", "Scores", "Quantity", "Stage", "Tensor", "Way")
 
 
 def deck(
@@ -36,7 +39,8 @@ def deck(
             _picture(slide, picture, screen)
         else:
             _table(slide, _short(canvas.to_frame(screen.figure)), 1.5, look)
-            _text(slide, _line(screen, "foot"), HEIGHT - 0.62, 0.5, 9, look.muted)
+            cut = f" · at most {MOST_ROWS} rows here, all in figures/{screen.id}.csv"
+            _text(slide, _line(screen, "foot") + cut, HEIGHT - 0.62, 0.5, 9, look.muted)
         slide.notes_slide.notes_text_frame.text = "\n".join(screen.notes)
     if headline is not None:
         slide = _slide(show, "The headline numbers", _line(story.screens[0], "subtitle").split(". ")[0] + ".", look)
@@ -53,9 +57,15 @@ def _slide(show: Any, title: str, subtitle: str, look: Theme) -> Any:
     slide = show.slides.add_slide(show.slide_layouts[5])  # the layout with a title alone: outlines and readers find it
     slide.background.fill.solid()
     slide.background.fill.fore_color.rgb = RGBColor.from_string(look.ground[1:])
-    _fill(slide.shapes.title, title, 24 if len(title) < 90 else 20, look.ink, True, 0.3, 0.6)
+    _fill(slide.shapes.title, title, _points(title), look.ink, True, 0.3, 0.6)
     _text(slide, subtitle, 0.84, 0.56, 12, look.muted)
     return slide
+
+
+def _points(title: str) -> int:
+    """The largest type, in points, that sets ``title`` in one line; 14 where none does, which takes two."""
+    room = 72 * (WIDTH - 2 * EDGE) * 0.94  # bold letters are wider
+    return next((size for size in range(26, 13, -1) if text_width(title, size) <= room), 14)
 
 
 def _text(slide: Any, text: str, top: float, height: float, points: int, colour: str) -> None:
@@ -117,25 +127,74 @@ def _table(slide: Any, frame: pd.DataFrame, top: float, look: Theme) -> None:
             cell.fill.solid()
             cell.fill.fore_color.rgb = RGBColor.from_string((look.grid if r == 0 else look.ground)[1:])
             paragraph = cell.text_frame.paragraphs[0]
-            paragraph.alignment = PP_ALIGN.LEFT if c == 0 else PP_ALIGN.RIGHT
+            paragraph.alignment = PP_ALIGN.LEFT if c == 0 or cells[0][c] in LEFT else PP_ALIGN.RIGHT
             font = paragraph.font
             font.name, font.size, font.bold = FONT, Pt(12 if rows < 14 else 10), r == 0
             font.color.rgb = RGBColor.from_string(look.ink[1:])
 
 
+ROOFS = {**ROOF_NAMES, "measured": "taken"}
+QUANTITIES = {"l2_to_sm": "L2 → SM", "hbm": "HBM"}
+WORDS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (  # text of a figure's table: column, heading, form
+    ("sentence", "What", str),
+    ("why", "Why", str),
+    ("label", "What", str),
+    ("what", "What", str),
+    ("implementation", "Implementation", labels.implementation),
+    ("stage", "Stage", lambda v: labels.stage(v, short=True)),
+    ("tensor", "Tensor", str),
+    ("kernel", "Kernel", labels.kernel),
+    ("row", "Roof", lambda v: ROOFS.get(v, v)),
+    ("direction", "Way", str),
+    ("quantity", "Quantity", lambda v: QUANTITIES.get(v, str(v))),
+    ("scores", "Scores", str),
+)
+NUMBERS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
+    ("block_m", "Query rows", units.whole),
+    ("n", "N", units.whole),
+    ("m", "m", units.number),
+    ("alpha", "α", units.number),
+    ("l", "l", lambda v: units.number(v, 5)),
+    ("flops", "Work", units.flop),
+    ("bytes", "Bytes", units.nbytes),
+    ("predicted_bytes", "Predicted", units.nbytes),
+    ("ns", "Time", units.duration),
+    ("intensity", "Intensity", units.intensity),
+    ("flops_per_s", "Throughput", units.flops),
+    ("achieved_occupancy_pct", "Occupancy", units.percent),
+    ("tensor_pipe_pct", "Tensor Cores", units.percent),
+    ("duration_ns", "Time, profiled", units.duration),
+    ("value", "Value", units.number),
+)
+
+
 def _short(frame: pd.DataFrame) -> pd.DataFrame:
-    """What fits a slide: the first rows, the columns that say something, numbers with few digits."""
-    shown = frame.dropna(axis=1, how="all").head(MOST_ROWS)
-    shown = shown[list(shown.columns)[:MOST_COLUMNS]]
-    return shown.astype(object).map(_cell)
+    """What fits a slide: the first rows, the known columns that differ from row to row, written as people read them."""
+    for column, keep in (("why_not_drawn", pd.isna), ("roof_value", pd.isna), ("tensor", pd.notna)):
+        if column in frame:
+            frame = frame[keep(frame[column])]
+    frame = frame.drop(
+        columns=[
+            c
+            for c in ("implementation", "kernel")
+            if c in frame and {"label", "stage"} & {*frame} and (c == "kernel" or "label" in frame)
+        ]
+    )
+    shown, unit = frame.head(MOST_ROWS), frame.get("unit", {})
 
+    def cells(name: str, write: Callable[[Any], str]) -> list[str]:
+        return [
+            "" if units.missing(v) else units.quantity(v, unit[i]) if name == "value" and unit[i] else write(v)
+            for i, v in shown[name].items()
+        ]
 
-def _cell(value: Any) -> str:
-    if value is None or value != value:
-        return ""
-    if isinstance(value, float):
-        return f"{value:,.0f}" if abs(value) >= 1000 and value == round(value) else f"{value:,.4g}"
-    return f"{value:,}" if isinstance(value, int) else str(value)[:160]
+    return pd.DataFrame(
+        {
+            heading: cells(name, write)
+            for name, heading, write in (*WORDS, *NUMBERS, ("kind", "Kind", str))
+            if name in frame and (len(frame) < 2 or frame[name].nunique(dropna=False) > 1)
+        }
+    )
 
 
 def _line(screen: Screen, name: str) -> str:

@@ -22,7 +22,7 @@ from profiler.errors import BadInput, DamagedFile
 from profiler.evidence import HOLDS
 from profiler.export import plates, reveal
 from profiler.export.screens import ATTENTION, REPORT, Chapter, Scene
-from profiler.figures import canvas, units
+from profiler.figures import canvas, labels, units
 from profiler.figures.style import THEMES
 from profiler.spec import AttentionShape
 
@@ -158,13 +158,20 @@ def _screen(chapter: Chapter, scene: Scene, pick: Pick) -> Screen | Dropped:
 VERDICT = {evidence.FAILS: "fails", evidence.CANNOT_TELL: "cannot be told"}
 
 
+def reasons(gone: Sequence[Dropped]) -> dict[str, list[str]]:
+    """Why -> the topics of the screens left out for it."""
+    found: dict[str, list[str]] = {}
+    for drop in gone:
+        found.setdefault(drop.why, []).append(drop.topic)
+    return found
+
+
 def _left_out(bundle: Bundle, gone: Sequence[Dropped]) -> Screen:
     """The last screen: what this data does not carry."""
-    by_reason: dict[str, list[str]] = {}
-    for drop in gone:
-        by_reason.setdefault(drop.why, []).append(drop.topic)
+    by_reason = reasons(gone)
     rows = [
-        plates.Line(", ".join(topics), why if len(why) < 320 else f"{why[:319]}…") for why, topics in by_reason.items()
+        plates.Line(labels.sentence("; ".join(topics)), labels.sentence(labels.shorten(why.replace("`", ""), 320)))
+        for why, topics in by_reason.items()
     ]
     rest = rows[6:]
     if rest:
