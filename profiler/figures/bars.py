@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 from profiler.bundle import Bundle
 from profiler.figures import canvas, labels, style, units
 from profiler.figures.place import text_width
-from profiler.figures.scaling import AXIS, measured_value
+from profiler.figures.scaling import AXIS, CONVENTION, measured_value
 from profiler.spec import AttentionShape
 
 COLUMNS = ["implementation", "quantity", "value", "unit", "kind", "why_not_drawn"]
@@ -37,12 +37,12 @@ def bars(bundle: Bundle, shape: AttentionShape, implementations: Sequence[str] =
     foot = canvas.foot(bundle.profile, "all values measured" if data["kind"].eq("measured").all()
                        else "measured, rates derived from them")
     if data["value"].isna().all():
-        return canvas.unavailable("Nothing measured on this shape", f"No measurement of {labels.shape(shape)}.", foot,
-                                  theme, size)
+        return canvas.unavailable("Nothing measured on this shape",
+                                  f"No measurement of {labels.call(shape, direction)}.", foot, theme, size)
     s = style.size_of(size)
     names = [labels.implementation(n) for n in implementations]
     height = None if size == "talk" else 190 + 46 * len(names)
-    c = canvas.new(title(data, implementations, quantities), _subtitle(shape, quantities), foot, theme, size,
+    c = canvas.new(title(data, implementations, quantities), _subtitle(shape, quantities, direction), foot, theme, size,
                    left=canvas.beside(names, s.body), above=2.6, axis=False, height=height)
     share, gap = (1 - 0.05 * (len(quantities) - 1)) / len(quantities), 0.05
     plot = (s.narrow - c.left - c.right) * share
@@ -78,10 +78,10 @@ def bars(bundle: Bundle, shape: AttentionShape, implementations: Sequence[str] =
     return canvas.finish(c, data)
 
 
-def _subtitle(shape: AttentionShape, quantities: Sequence[str]) -> str:
+def _subtitle(shape: AttentionShape, quantities: Sequence[str], direction: str) -> str:
     """The shape, and what each panel shows where its short heading does not say all."""
-    notes = [AXIS[q][0] for q in quantities if AXIS[q][0] != AXIS[q][2]]
-    return f"{labels.sentence(labels.shape(shape))}. {labels.sentence('; '.join(notes))}."
+    notes = [CONVENTION[direction] if q == "tflops" else AXIS[q][0] for q in quantities if AXIS[q][0] != AXIS[q][2]]
+    return f"{labels.sentence(labels.call(shape, direction))}. {labels.sentence('; '.join(notes))}."
 
 
 def title(data: pd.DataFrame, implementations: Sequence[str], quantities: Sequence[str]) -> str:

@@ -48,8 +48,8 @@ def time_bounds(bundle: Bundle, shape: AttentionShape, implementations: Sequence
     data = frame(bundle, shape, implementations, direction)
     foot = canvas.foot(bundle.profile, "filled bars measured, hollow bars predicted from the report's peaks")
     if data.empty:
-        return canvas.unavailable("Time bounds: not available", f"Nothing measured on {labels.shape(shape)}.", foot,
-                                  theme, size)
+        return canvas.unavailable("Time bounds: not available",
+                                  f"Nothing measured on {labels.call(shape, direction)}.", foot, theme, size)
     s = style.size_of(size)
     rows, heads, y = [], [], 0.2
     for name in data["implementation"].unique():
@@ -60,7 +60,8 @@ def time_bounds(bundle: Bundle, shape: AttentionShape, implementations: Sequence
             y += 0.8
         y += 0.25
     texts = ["taken" if r["row"] == MEASURED else ROOF_NAMES[r["row"]] for _, r in rows]
-    about = f"{labels.sentence(labels.shape(shape))}. Time taken, and the time that each roof alone would ask for."
+    about = (f"{labels.sentence(labels.call(shape, direction))}. "
+             "Time taken, and the time that each roof alone would ask for.")
     c = canvas.new(title(data), about, foot, theme, size, left=canvas.beside(texts, s.body),
                    height=None if size == "talk" else max(s.height, 190 + 34 * y))
     binding = {name: max(bounds, key=lambda b: b["ns"])["row"] for name in data["implementation"].unique()

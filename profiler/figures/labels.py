@@ -30,6 +30,11 @@ def implementation(name: Any) -> str:
     return "unnamed" if units.missing(name) else IMPLEMENTATIONS.get(name, str(name).replace("_", " "))
 
 
+def together(names: list[str]) -> str:
+    """Implementations that share one line of a figure: "SDPA flash, SDPA cuDNN:<br>same line"."""
+    return ",<br>".join(map(implementation, names)) + (": same line" if len(names) > 1 else "")
+
+
 def is_naive(name: str) -> bool:
     """Whether the implementation materialises S and P."""
     return str(name).startswith("naive") or name == "sdpa_math"
@@ -62,6 +67,11 @@ def shape(s: AttentionShape, lengths: bool = True) -> str:
     n = f"N = {units.whole(s.nq)}, " if s.nq == s.nk else f"Nq = {units.whole(s.nq)}, Nk = {units.whole(s.nk)}, "
     heads = f"{s.heads} heads" if s.heads == s.kv_heads else f"{s.heads} query and {s.kv_heads} key/value heads"
     return f"batch {s.batch}, {heads}, {n if lengths else ''}D = {s.head_dim}, {s.dtype}, {mask(s.mask)}"
+
+
+def call(s: AttentionShape, direction: str = "forward", lengths: bool = True) -> str:
+    """A shape in words, the direction before it where it is the backward pass."""
+    return f"{'backward pass, ' if direction == 'backward' else ''}{shape(s, lengths)}"
 
 
 def kernel(name: Any, length: int = 48) -> str:

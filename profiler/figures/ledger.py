@@ -65,12 +65,14 @@ def ledger(bundle: Bundle, shape: AttentionShape, implementations: Sequence[str]
     foot = canvas.foot(bundle.profile, "launch totals measured, split by tensor derived, hollow bars predicted",
                        bundle.launches)
     if data["bytes"].isna().all():
-        return canvas.unavailable("HBM bytes by stage are not available", _why(bundle, shape), foot, theme, size)
+        return canvas.unavailable("HBM bytes by stage are not available", _why(bundle, shape, direction), foot,
+                                  theme, size)
     runs = {name: facts.run(name, shape, direction) for name in present}
     compulsory = next((float(run.prediction.compulsory_bytes) for run in runs.values() if run and run.prediction), None)
     s = style.size_of(size)
     rows, heads, bottom = _rows(data, present)
-    c = canvas.new(title(data, present, compulsory), _subtitle(shape, data, facts.l2_size_bytes), foot, theme, size,
+    about = _subtitle(shape, direction, data, facts.l2_size_bytes)
+    c = canvas.new(title(data, present, compulsory), about, foot, theme, size,
                    left=canvas.beside([text for _, text in rows.values()], s.body), above=2.4,
                    height=None if size == "talk" else max(s.height, 220 + 48 * bottom))
     reach = _reach(data, 10 * s.body / (s.narrow - c.left - c.right), compulsory or 0.0)
@@ -127,7 +129,7 @@ def _total(data: pd.DataFrame, name: str) -> float | None:
     return None if values.empty or values.isna().any() else float(values.sum())
 
 
-def _subtitle(shape: AttentionShape, data: pd.DataFrame, l2: int | None) -> str:
+def _subtitle(shape: AttentionShape, direction: str, data: pd.DataFrame, l2: int | None) -> str:
     passes = data["nxn_pass"].max()
     one = f"One N×N matrix is {units.nbytes(shape.matrix_bytes)}"
     if l2:
@@ -135,7 +137,7 @@ def _subtitle(shape: AttentionShape, data: pd.DataFrame, l2: int | None) -> str:
         one += f", {'within' if fits else 'above'} the {units.nbytes(l2)} of L2"
         one += ", so passes over it need not reach HBM" if fits else ""
     marks = "" if units.missing(passes) else f" Passes over one are numbered ① to {MARKS[int(passes) - 1]}."
-    return (f"{labels.sentence(labels.shape(shape))}. {one}.{marks} Reads are tinted, writes full, "
+    return (f"{labels.sentence(labels.call(shape, direction))}. {one}.{marks} Reads are tinted, writes full, "
             "predicted bytes hollow.")
 
 
@@ -180,9 +182,9 @@ def _aside(mine: pd.DataFrame, name: str, shape: AttentionShape, l2: int | None)
     return text + ("; no pass over S or P" if clear else "")
 
 
-def _why(bundle: Bundle, shape: AttentionShape) -> str:
+def _why(bundle: Bundle, shape: AttentionShape, direction: str) -> str:
     if not bundle.has_counters:
         return ("This profile was taken without counters; `python -m profiler run` without --no-counters "
                 "collects them.")
-    return f"No launch with HBM counters for {labels.shape(shape)} in this source."
+    return f"No launch with HBM counters for {labels.call(shape, direction)} in this source."
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise, product
 
 # Advance widths of Inter in thousandths of an em, by group of characters; others count as a wide letter.
@@ -141,6 +141,33 @@ def _cross(a: Segment, b: Segment) -> bool:
     return side(a, b[0], b[1]) * side(a, b[2], b[3]) < 0 and side(b, a[0], a[1]) * side(b, a[2], a[3]) < 0
 
 
+def apart(middles: Sequence[float], heights: Sequence[float], low: float, high: float) -> list[float]:
+    """Middles of boxes that do not overlap, in the same order and as near to ``middles`` as that allows.
+
+    Boxes that would overlap form a block around the mean of what they ask for (isotonic regression by pooling); what
+    would leave [low, high] is pushed back.
+    """
+    order = sorted(range(len(middles)), key=lambda i: middles[i])
+    blocks: list[tuple[float, list[int]]] = []  # top, members from above
+    for i in order:
+        blocks.append((middles[i] - heights[i] / 2, [i]))
+        while len(blocks) > 1 and blocks[-2][0] + sum(heights[j] for j in blocks[-2][1]) > blocks[-1][0]:
+            members = blocks[-2][1] + blocks[-1][1]
+            wished = [middles[j] - heights[j] / 2 - sum(heights[m] for m in members[:k])
+                      for k, j in enumerate(members)]
+            blocks[-2:] = [(sum(wished) / len(wished), members)]
+    tops, floor = {}, low
+    for top, members in blocks:
+        for j in members:
+            tops[j] = max(top, floor)
+            top = floor = tops[j] + heights[j]
+    ceiling = high
+    for j in reversed(order):
+        tops[j] = min(tops[j], ceiling - heights[j])
+        ceiling = tops[j]
+    return [tops[i] + heights[i] / 2 for i in range(len(middles))]
+
+
 _SIDES = ((1, 0), (-1, 0), (1, 1), (1, -1), (-1, 1), (-1, -1), (0, 1), (0, -1))
 RIGHT, LEFT, ABOVE, BELOW = (1, 0), (-1, 0), (0, 1), (0, -1)
 UPPER_LEFT, LOWER_RIGHT, UPPER_RIGHT, LOWER_LEFT = (-1, 1), (1, -1), (1, 1), (-1, -1)
@@ -203,6 +230,39 @@ class Placer:
                 return spot
         return None
 
+    def column(self, items: Sequence[tuple[str, float, float]], size: float, *, distance: float = 8,
+               outside: float = 0) -> list[Placement | None]:
+        """Labels of points that lie close together, one below the other in the order of the points.
+
+        items: (text, x, y) in data units. The column stands right of the rightmost point, or left of the leftmost one;
+        where neither is free each label finds a place of its own. Results in the order of ``items``.
+        """
+        for side in (RIGHT, LEFT):
+            for far in (distance, distance + size, distance + 2 * size, distance + 4 * size):
+                spots = self._column(items, size, far, side, outside)
+                if spots:
+                    for spot in spots:
+                        self._take(spot)
+                    return list(spots)
+        return [self.put(text, x, y, size, distance=distance, outside=outside) for text, x, y in items]
+
+    def _column(self, items: Sequence[tuple[str, float, float]], size: float, distance: float,
+                side: tuple[int, int], outside: float) -> list[Placement] | None:
+        frame = self.frames[0]
+        points = [frame.xy(x, y) for _, x, y in items]
+        edge = max(px for px, _ in points) + distance if side == RIGHT else min(px for px, _ in points) - distance
+        heights = [text_height(text, size) + self.gap for text, _, _ in items]
+        middles = apart([py for _, py in points], heights, frame.area.y0, frame.area.y1)
+        spots = []
+        for (text, x, y), (px, py), middle in zip(items, points, middles):
+            dx, dy = edge - px, py - middle
+            spot = self._spot(text, x, y, dx, dy, side, size, outside, True, own=items)
+            if spot is None:
+                return None
+            bent = abs(dy) > 0.6 * size or abs(dx) > FAR * size
+            spots.append(replace(spot, far=bent))
+        return spots
+
     def _take(self, spot: Placement) -> None:
         self.placed.append(spot)
         for frame, box, taken, lines in zip(self.frames, spot.boxes, self._taken, self._lines):
@@ -211,8 +271,8 @@ class Placer:
                 lines.append(_leader(frame.xy(spot.x, spot.y), spot.dx, spot.dy))
 
     def _spot(self, text: str, x: float, y: float, dx: float, dy: float, side: tuple[int, int], size: float,
-              outside: float, crossing: bool) -> Placement | None:
-        """The position at (dx, dy) from the point where it is free on every canvas."""
+              outside: float, crossing: bool, own: Sequence[tuple[str, float, float]] = ()) -> Placement | None:
+        """The position at (dx, dy) from the point where it is free on every canvas; leaders may pass ``own`` points."""
         width, height = text_width(text, size), text_height(text, size)
         far = math.hypot(dx, dy) > FAR * size
         boxes = []
@@ -229,8 +289,8 @@ class Placer:
                 return None
             if far:
                 leader = _leader((px, py), dx, dy)
-                own = Box(px, py, px, py)
-                if any(other.hit_by(*leader) and not own.inside(other) for other in taken):
+                ends = [Box(*at, *at) for at in ((px, py), *(frame.xy(a, b) for _, a, b in own))]
+                if any(other.hit_by(*leader) and not any(e.inside(other) for e in ends) for other in taken):
                     return None
                 if not crossing and any(_cross(leader, line) for line in lines):
                     return None

@@ -31,11 +31,12 @@ def quadrant(bundle: Bundle, shape: AttentionShape, implementations: Sequence[st
     foot = canvas.foot(bundle.profile, "all values measured, means over launches derived")
     if drawn.empty:
         return canvas.unavailable("Occupancy against Tensor Core use: not available",
-                                  f"Occupancy and Tensor Core use were not collected for {labels.shape(shape)}.", foot,
-                                  theme, size)
+                                  "Occupancy and Tensor Core use were not collected for "
+                                  f"{labels.call(shape, direction)}.", foot, theme, size)
     s = style.size_of(size)
     ticks = [0, 20, 40, 60, 80, 100]
-    about = f"{labels.sentence(labels.shape(shape))}. One point a launch, its area the time under the profiler."
+    about = (f"{labels.sentence(labels.call(shape, direction))}. "
+             "One point a launch, its area the time under the profiler.")
     c = canvas.new(title(drawn), about, foot, theme, size,
                    left=canvas.beside([f"{v}%" for v in ticks], s.body) + 1.9 * s.body)
     c.figure.update_xaxes(range=[-3, 106], tickvals=ticks, ticktext=[f"{v}%" for v in ticks],

@@ -71,9 +71,13 @@ def roofline(points: pd.DataFrame, roofs: Sequence[Roof] | Mapping[str, Sequence
     _points(c, drawn, groups, level)
     _arrow(c, placer, points, arrow, words)
     longest = named.sort_values("ns", ascending=False).drop_duplicates(["label", "source"])  # a kernel is named once
-    for r in sorted(longest.itertuples(), key=lambda r: (-style.layer(r.implementation), -r.ns))[:12]:
-        spot = placer.put(names[r.Index], r.intensity, r.flops_per_s, s.body, distance=s.marker * 0.9)
-        canvas.write(c, spot, s.body, x_log=True, y_log=True)
+    ranked = sorted(longest.itertuples(), key=lambda r: (-style.layer(r.implementation), -r.ns))[:12]
+    for near in _close(placer, ranked, s.body):
+        texts = [(names[r.Index], r.intensity, r.flops_per_s) for r in near]
+        spots = placer.column(texts, s.body, distance=s.marker * 1.4) if len(near) > 1 else \
+            [placer.put(*texts[0], s.body, distance=s.marker * 0.9)]
+        for spot in spots:
+            canvas.write(c, spot, s.body, x_log=True, y_log=True)
     _name_roofs(c, placer, lines)
     steps = drawn.drop(named.index)
     for _, near in steps.groupby([steps["intensity"].map(_place), steps["flops_per_s"].map(_place)]):
@@ -96,6 +100,19 @@ def _points(c: canvas.Canvas, drawn: pd.DataFrame, groups: say.Groups, level: st
             marker={"size": [scale * _marker(r, c.size) for r in rows.itertuples()], "opacity": 1,
                     "color": look.colour, "symbol": look.symbol,
                     "line": {"width": 1.5 * scale, "color": style.outline(look.colour, c.theme)}})
+
+
+def _close(placer: Placer, rows: Sequence[Any], size: float) -> list[list[Any]]:
+    """``rows`` in groups of points whose labels would crowd: less than two lines apart, a label's height sideways."""
+    groups: list[list[Any]] = []
+    spots = [placer.frames[0].xy(r.intensity, r.flops_per_s) for r in rows]
+    at = {id(r): spot for r, spot in zip(rows, spots)}
+    for r in rows:
+        x, y = at[id(r)]
+        near = [g for g in groups if any(abs(x - at[id(o)][0]) < 3 * size and abs(y - at[id(o)][1]) < 3 * size
+                                         for o in g)]
+        groups = [g for g in groups if g not in near] + [[o for g in near for o in g] + [r]]
+    return groups
 
 
 def _place(value: float) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -10,7 +11,6 @@ import plotly.graph_objects as go
 
 from profiler.bundle import Bundle
 from profiler.figures import canvas, labels, select, style, units
-from profiler.figures.place import BELOW, LOWER_RIGHT, RIGHT, UPPER_RIGHT
 from profiler.model import knows, log_slope, predict
 from profiler.spec import AttentionShape
 
@@ -23,8 +23,10 @@ AXIS = {  # quantity: (axis title, unit, words in a sentence)
     "sm_to_l2": ("bytes from the SMs to L2", "B", "SM → L2 bytes"),
     "peak_memory": ("peak memory above the inputs", "B", "peak memory"),
     "time": ("time of one pass, unprofiled median", "ns", "time"),
-    "tflops": ("FLOP/s by 4·B·H·Nq·Nk·D a pass, half of it when causal", "FLOP/s", "FLOP/s"),
+    "tflops": ("TFLOP/s", "FLOP/s", "FLOP/s"),
 }
+CONVENTION = {"forward": "FLOPs of a pass: 4·B·H·Nq·Nk·D, half of it when causal",
+              "backward": "FLOPs of a backward pass: 10·B·H·Nq·Nk·D, half of it when causal"}
 
 
 def frame(bundle: Bundle, shape: AttentionShape, quantity: str = "dram_bytes",
@@ -118,23 +120,26 @@ def scaling(bundle: Bundle, shape: AttentionShape, quantity: str = "dram_bytes",
     drawn = data[data["value"].gt(0).fillna(False).astype(bool)]
     measured = drawn[drawn["kind"].eq("measured")]
     how = "points measured" + (", lines predicted" if drawn["kind"].eq("predicted").any() else "") + ", slopes derived"
-    foot = canvas.foot(bundle.profile, how)
+    foot = canvas.foot(bundle.profile, how + (f". {CONVENTION[direction]}" if quantity == "tflops" else ""))
     if measured.empty:
         return canvas.unavailable(f"{labels.sentence(words)} over N: not available", _absent(data) or
                                   f"This source holds no measurement of {words} for this shape.", foot, theme, size)
     slopes = {name: _slope(rows) for name, rows in measured.groupby("implementation")}
     present = [name for name in implementations if name in slopes]
     s = style.size_of(size)
-    ends = {name: f"<b>{labels.implementation(name)}</b>{'' if unit == 'FLOP/s' else _power(slopes[name])}"
-            for name in present}
+    last = {name: measured[measured["implementation"].eq(name)].iloc[-1] for name in present}
+    ends = {group[0]: f"<b>{labels.together(group)}</b>{'' if unit == 'FLOP/s' else _power(slopes[group[0]])}"
+            for group in _coinciding(measured, sorted(present, key=lambda n: (-style.layer(n), present.index(n))))}
+    tick = partial(_tick, unit=unit)
     ticks = canvas.decades(float(drawn["value"].min()) / 2, float(drawn["value"].max()) * 2)
-    right = canvas.beside(ends.values(), s.body) + s.marker / 2
-    about = f"{labels.sentence(labels.shape(shape, lengths=False))}. {_absent(data)}".strip()
+    right = canvas.beside(ends.values(), s.body) + 1.2 * s.marker
+    about = f"{labels.sentence(labels.call(shape, direction, lengths=False))}. {_absent(data)}".strip()
     c = canvas.new(title(measured, present, slopes, words, unit), about, foot, theme, size, right=right,
-                   left=canvas.beside([units.tick(v, unit) for v in ticks], s.body) + 1.9 * s.body)
+                   left=canvas.beside([tick(v) for v in ticks], s.body) + 1.9 * s.body)
     lengths = sorted(int(n) for n in drawn["n"].unique())
     x_axis = canvas.log_axis(lengths[0] / 1.15, lengths[-1] * 1.15, ticks=_powers_of_two(lengths))
     y_axis = canvas.log_axis(float(drawn["value"].min()) / 2, float(drawn["value"].max()) * 2, unit, ticks)
+    y_axis["ticktext"] = [tick(v) for v in ticks]
     c.figure.update_xaxes(**x_axis, title_text="sequence length N (queries and keys)")
     c.figure.update_yaxes(**y_axis, title={"text": axis, "standoff": s.body / 2})
     placer = c.placer(x_axis["range"], y_axis["range"], True, True)
@@ -144,12 +149,34 @@ def scaling(bundle: Bundle, shape: AttentionShape, quantity: str = "dram_bytes",
             placer.avoid_point(r.n, r.value, s.marker * 0.6)
         for _, line in drawn[drawn["implementation"].eq(name)].groupby("kind"):
             placer.avoid_line(line["n"].astype(float), line["value"])
-    last = {name: measured[measured["implementation"].eq(name)].iloc[-1] for name in present}
-    for name in sorted(present, key=lambda n: -last[n]["value"]):
-        spot = placer.put(ends[name], int(last[name]["n"]), float(last[name]["value"]), s.body, distance=s.marker,
-                          sides=(RIGHT, UPPER_RIGHT, LOWER_RIGHT, BELOW), outside=right - s.body)
+    points = [(ends[name], int(last[name]["n"]), float(last[name]["value"])) for name in ends]
+    for name, spot in zip(ends, placer.column(points, s.body, distance=1.2 * s.marker, outside=right - s.body)):
         canvas.write(c, spot, s.body, x_log=True, y_log=True, name=name)
     return canvas.finish(c, data)
+
+
+def _tick(value: float, unit: str) -> str:
+    """A tick of the value axis: rates as numbers of TFLOP/s, for the axis names that unit."""
+    return units.tick(value / 1e12) if unit == "FLOP/s" else units.tick(value, unit)
+
+
+def _coinciding(measured: pd.DataFrame, names: Sequence[str]) -> list[list[str]]:
+    """``names`` in groups whose points lie on each other: within 3% at every length that both have, the last included.
+
+    Such lines are one line to the eye, and get one label.
+    """
+    groups: list[list[str]] = []
+    values = {name: measured[measured["implementation"].eq(name)].set_index("n")["value"].astype(float)
+              for name in names}
+    for name in names:
+        for group in groups:
+            ratio = (values[name] / values[group[0]]).dropna()
+            if values[name].index[-1] == values[group[0]].index[-1] and len(ratio) and ratio.between(0.97, 1.03).all():
+                group.append(name)
+                break
+        else:
+            groups.append([name])
+    return groups
 
 
 def _series(c: canvas.Canvas, rows: pd.DataFrame, name: str, unit: str) -> None:

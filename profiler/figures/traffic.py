@@ -42,13 +42,13 @@ def traffic(bundle: Bundle, shape: AttentionShape, implementations: Sequence[str
     foot = canvas.foot(bundle.profile, "all bands measured")
     if data["bytes"].isna().all():
         return canvas.unavailable("Traffic between HBM, L2 and the SMs: not available",
-                                  f"The bytes of these levels were not collected for {labels.shape(shape)}.", foot,
-                                  theme, size)
+                                  "The bytes of these levels were not collected for "
+                                  f"{labels.call(shape, direction)}.", foot, theme, size)
     s = style.size_of(size)
     present = list(data["implementation"].unique())
     names = [labels.implementation(n) for n in present]
-    about = f"{labels.sentence(labels.shape(shape))}. Thickness is bytes, on one scale; reads go right and are tinted, "
-    about += "writes go left."
+    about = (f"{labels.sentence(labels.call(shape, direction))}. Thickness is bytes, on one scale; reads go right and "
+             "are tinted, writes go left.")
     floor = _floor(bundle, shape, present, direction)
     if floor and any(_stack(data, name)[0] < floor for name in present):
         about += f" The ratio at HBM takes the compulsory {units.nbytes(floor)} for what L2 kept back."
