@@ -34,6 +34,10 @@ app = typer.Typer(
 
 # Typer reads annotations while it runs, so they keep typing's spelling, which Python 3.10 to 3.13 all have.
 Implementations = Annotated[list[str] | None, typer.Option("--implementation", "-i", help="Name; repeat for several.")]
+Callables = Annotated[
+    list[str] | None, typer.Option("--callable", help="MODULE:FUNCTION of q, k, v (and causal); repeat for several.")
+]
+Direction = Annotated[str, typer.Option(help="forward or backward.")]
 Lengths = Annotated[Optional[list[int]], typer.Option("--n", help="Sequence length; repeat for several.")]  # noqa: UP045
 Heads = Annotated[int, typer.Option(help="Query heads.")]
 KvHeads = Annotated[int, typer.Option(help="Key/value heads; 0: as many as query heads.")]
@@ -93,6 +97,7 @@ def run(
     out: Annotated[Path, typer.Option(help="The bundle to write: a new folder.", show_default=False)],
     suite: Suite = None,
     implementation: Implementations = None,
+    callable_: Callables = None,
     n: Lengths = None,
     head_dim: HeadDims = None,
     mask: Masks = None,
@@ -100,6 +105,7 @@ def run(
     batch: Batch = 1,
     heads: Heads = 16,
     kv_heads: KvHeads = 0,
+    direction: Direction = "forward",
     resume: Annotated[bool, typer.Option("--resume", help="Go on with an unfinished run.")] = False,
     no_counters: Annotated[
         bool, typer.Option("--no-counters", help="Time, memory and error only; labelled so.")
@@ -113,11 +119,13 @@ def run(
     """Profile attention on this machine's GPU and write a bundle.
 
     Example: python -m profiler run --suite quick --out out/quick
+    Example: python -m profiler run --callable mine:attention -i flash2 --n 4096 --out out/mine
     Example: python -m profiler run -i naive -i flash2 --n 4096 -d 64 --mask causal --out out/mine
     """
     from profiler.collect.run import run as profile
 
-    configs = _configs(suite, implementation, n, head_dim, mask, dtype, batch, heads, kv_heads, default="quick")
+    names = _names(callable_, implementation)
+    configs = _configs(suite, names, n, head_dim, mask, dtype, batch, heads, kv_heads, direction, default="quick")
     made = profile(
         configs,
         out,
@@ -126,7 +134,7 @@ def run(
         resume=resume,
         ncu_path=ncu,
         quiet_s=timeout,
-        suite=suite or (None if n or implementation else "quick"),
+        suite=suite or (None if n or implementation or callable_ else "quick"),
         progress=_progress,
         command=_command_line(),
     )
@@ -139,6 +147,7 @@ def run(
 def bench(
     suite: Suite = None,
     implementation: Implementations = None,
+    callable_: Callables = None,
     n: Lengths = None,
     head_dim: HeadDims = None,
     mask: Masks = None,
@@ -146,6 +155,7 @@ def bench(
     batch: Batch = 1,
     heads: Heads = 16,
     kv_heads: KvHeads = 0,
+    direction: Direction = "forward",
     timeout: Annotated[float, typer.Option(help="Seconds without progress after which it is ended.")] = 180.0,
     as_json: Json = False,
 ) -> None:
@@ -155,7 +165,8 @@ def bench(
     """
     from profiler.collect import bench as benches
 
-    configs = _configs(suite, implementation, n, head_dim, mask, dtype, batch, heads, kv_heads, default="bench")
+    names = _names(callable_, implementation)
+    configs = _configs(suite, names, n, head_dim, mask, dtype, batch, heads, kv_heads, direction, default="bench")
     result = benches.bench(configs, quiet_s=timeout, progress=_progress)
     print(json.dumps(result, indent=1) if as_json else benches.text(result))
 
@@ -270,6 +281,14 @@ def scrub(
     print(f"{target} ({changed} bytes replaced)")
 
 
+def _names(callables: list[str] | None, implementations: list[str] | None) -> list[str] | None:
+    """What was named, functions first; a name without a module is told apart at once."""
+    for name in callables or ():
+        if ":" not in name:
+            raise BadInput(f"--callable: expected MODULE:FUNCTION, got {name!r}.", remedy="As in mine:attention.")
+    return [*(callables or ()), *(implementations or ())] or None
+
+
 def _configs(
     suite: str | None,
     implementation: list[str] | None,
@@ -280,6 +299,7 @@ def _configs(
     batch: int,
     heads: int,
     kv_heads: int,
+    direction: str,
     default: str,
 ) -> list[RunConfig]:
     from profiler.collect import suites
@@ -288,7 +308,7 @@ def _configs(
         raise BadInput("--suite: expected no shape options beside it, got both.", remedy="Leave out one of the two.")
     if suite:
         return suites.suite(suite)
-    if not (implementation or n or head_dim or mask or dtype):
+    if not (implementation or n or head_dim or mask or dtype) and direction == "forward":
         return suites.quick() if default == "quick" else suites.bench()
     return suites.sweep(
         implementation or suites.EVERYTHING,
@@ -299,6 +319,7 @@ def _configs(
         batch=batch,
         heads=heads,
         kv_heads=kv_heads,
+        directions=(direction,),
     )
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from profiler import bundle as bundles
 from profiler import privacy
 from profiler.bundle import Bundle
-from profiler.collect import join, ncu, provenance
+from profiler.collect import join, ncu, provenance, worker
 from profiler.collect.passes import QUIET_S, Chunk, Partial, Reporter, time_all
 from profiler.errors import BadInput
 from profiler.spec import RunConfig
@@ -52,7 +52,9 @@ def run(
             f"--out: expected a new folder, got {out.name}, which is there already.",
             remedy="Name another folder, or remove this one.",
         )
+    privacy.check(Bundle(out.name, {}))
     tool = ncu.find(ncu_path) if counters else None
+    callables = worker.check_callables(configs, device)
     metrics = metric_names(metric_set) if counters else []
     settings = {
         "configs": [c.config_id for c in configs],
@@ -62,6 +64,7 @@ def run(
         "counters": counters,
         "ncu": tool.version if tool else None,
         "metrics": metrics,
+        "callables": callables,
     }
     with Partial(out, settings, resume=resume) as partial:
         reporter = Reporter(progress, len(configs) * (2 if tool else 1))
@@ -77,6 +80,8 @@ def run(
         profile = provenance.profile(
             times, tool=tool, chunks=chunks, suite=suite, command=command, counters=joined.has_counters
         )
+        if callables:
+            profile["callables"] = callables
         unknown = dict.fromkeys(name for chunk in chunks for name in chunk.unknown)
         notes = (*joined.notes, *(f"This ncu does not have {name}: what needs it is null." for name in unknown))
         made = Bundle(out.name, profile, joined.launches, joined.metrics, joined.timings, notes)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 
 from profiler.errors import BadInput
 from profiler.spec import AttentionShape, RunConfig
@@ -25,15 +25,20 @@ def sweep(
     batch: int = 1,
     heads: int = 16,
     kv_heads: int = 0,
+    directions: Iterable[str] = ("forward",),
 ) -> list[RunConfig]:
-    """Every combination, square shapes, shortest sequences first."""
-    head_dims, masks, dtypes = tuple(head_dims), tuple(masks), tuple(dtypes)
+    """Every combination, square shapes, shortest sequences first. An implementation is a name, or MODULE:FUNCTION."""
+    head_dims, masks, dtypes, directions = tuple(head_dims), tuple(masks), tuple(dtypes), tuple(directions)
+    for name in implementations:
+        if ":" in name and not re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", name):
+            raise BadInput(f"--callable: expected MODULE:FUNCTION, got {name!r}.", remedy="As in mine:attention.")
     return [
-        RunConfig(name, AttentionShape(batch, heads, n, n, d, kv_heads, dtype, mask))
+        RunConfig(name, AttentionShape(batch, heads, n, n, d, kv_heads, dtype, mask), direction)
         for n in lengths
         for dtype in dtypes
         for d in head_dims
         for mask in masks
+        for direction in directions
         for name in implementations
     ]
 
@@ -83,8 +88,7 @@ def tuning() -> list[RunConfig]:
 
 def backward() -> list[RunConfig]:
     """The naive backward, P kept, beside those that recompute it: B1 H16 bf16."""
-    forward = sweep(("naive", *FUSED), (1024, 2048, 4096, 8192))
-    return [replace(config, direction="backward") for config in forward]
+    return sweep(("naive", *FUSED), (1024, 2048, 4096, 8192), directions=("backward",))
 
 
 def decode() -> list[RunConfig]:

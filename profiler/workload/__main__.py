@@ -42,8 +42,11 @@ def follow_parent(pid: str | None) -> None:
 
 
 def run(plan: Plan, results: Results) -> None:
-    from profiler.workload import device
+    from profiler.workload import device, foreign
 
+    names = {c.implementation: None for c in plan.configs if foreign.is_foreign(c.implementation)}
+    for entry in foreign.check(names, plan.folder):
+        results.add("callable", **entry)
     found = device.environment(plan.device)
     results.add("environment", **found)
     if plan.mode == "environment":

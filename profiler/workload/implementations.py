@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from profiler.errors import BadInput
 from profiler.spec import Mask, RunConfig
+from profiler.workload import foreign
 
 # Peer -> torch's name of the only backend it may use. With one backend allowed, either that one ran or torch refused.
 PEERS = {"sdpa_flash": "FLASH_ATTENTION", "sdpa_cudnn": "CUDNN_ATTENTION", "sdpa_math": "MATH"}
@@ -41,11 +42,12 @@ def is_causal(config: RunConfig) -> bool:
 class Bound:
     """A configuration with its tensors. call(stage) runs it once and returns O (B, H, Nq, D), or (dQ, dK, dV);
     parameters: all tuning parameters that it runs with, the kernel's own choices included; training: forward and
-    backward together, afresh, where the direction is backward."""
+    backward together, afresh, where the direction is backward; foreign: a function that is not ours nor a peer's."""
 
     call: Callable[[Stage], Any]
     parameters: dict[str, Any]
     training: Callable[[], Any] | None = None
+    foreign: bool = False
 
 
 def bind(config: RunConfig, q: Any, k: Any, v: Any, dout: Any = None) -> Bound:
@@ -55,11 +57,13 @@ def bind(config: RunConfig, q: Any, k: Any, v: Any, dout: Any = None) -> Bound:
     BadInput where there is no such implementation.
     """
     causal = is_causal(config)
-    if config.implementation in PEERS:
-        forward = _peer(config, causal)
+    if config.implementation in PEERS or foreign.is_foreign(config.implementation):
+        forward = (_peer if config.implementation in PEERS else _foreign)(config, causal)
         if config.direction == "forward":
-            return Bound(lambda stage: forward(stage, q, k, v), {})
-        return by_autograd(forward, q, k, v, dout)
+            bound = Bound(lambda stage: forward(stage, q, k, v), {})
+        else:
+            bound = by_autograd(forward, q, k, v, dout)
+        return replace(bound, foreign=config.implementation not in PEERS)
     return _ours(config, q, k, v, dout, causal)
 
 
@@ -118,6 +122,16 @@ def by_autograd(forward: Callable[..., Any], q: Any, k: Any, v: Any, dout: Any) 
             return torch.autograd.grad(out, leaves, dout, retain_graph=True)
 
     return Bound(call, {}, partial(train, partial(forward, no_stage), (q, k, v), dout))
+
+
+def _foreign(config: RunConfig, causal: bool) -> Callable[..., Any]:
+    """forward(stage, q, k, v) of a function named MODULE:FUNCTION."""
+    if config.parameters:
+        raise Refused(f"{config.implementation} has no tuning parameters, got {', '.join(config.parameters)}")
+    forward = foreign.caller(config.implementation, causal)
+    if forward is None:
+        raise Refused(f"{config.implementation} has no keyword causal or is_causal")
+    return forward
 
 
 def _peer(config: RunConfig, causal: bool) -> Callable[..., Any]:

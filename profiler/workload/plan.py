@@ -1,8 +1,9 @@
 """What the workload is asked to do, and how it says what it found.
 
 PLAN.json: {"mode": "timing" | "counters" | "environment", "configs": [RunConfig.to_json(), ...], "device":
-"cuda" | "cpu", "seed": int, "ceilings": bool}. RESULT.jsonl: one JSON object a line, flushed as it is known,
-so that a crash loses nothing; ``record`` is "environment", "ceiling", "start", "timing", "counters" or "end".
+"cuda" | "cpu", "seed": int, "ceilings": bool, "folder": where functions that are not ours are looked for}.
+RESULT.jsonl: one JSON object a line, flushed as it is known, so that a crash loses nothing; ``record`` is
+"environment", "callable", "ceiling", "start", "timing", "counters" or "end".
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ class Plan:
     device: str = "cuda"
     seed: int = 0
     ceilings: bool = True
+    folder: str = ""
 
     @classmethod
     def read(cls, path: Path) -> Plan:
@@ -45,6 +47,7 @@ class Plan:
             data.get("device", "cuda"),
             int(data.get("seed", 0)),
             bool(data.get("ceilings", True)),
+            str(data.get("folder", "")),
         )
 
 
