@@ -6,6 +6,7 @@ from profiler.errors import UnsupportedFile
 from profiler.parse import compressed
 
 REPORT, ARCHIVE, COMPRESSED, TEXT = "report", "archive", "compressed", "text"
+NCU_WORDS = (b"==PROF==", b"Metric Name", b'"Kernel Name"')
 NCU = "ncu --set full --nvtx -o report YOUR_PROGRAM"
 NSYS_REMEDY = ("A timeline has no counters. Profile the kernels of interest with Nsight Compute: "
                f"`{NCU}` and open report.ncu-rep.")
@@ -72,7 +73,7 @@ def _refuse(name: str, what: str, remedy: str) -> None:
 
 
 def _is_text(head: bytes) -> bool:
-    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
-        return True
+    if head.startswith((b"\xff\xfe", b"\xfe\xff")) or any(word in head for word in NCU_WORDS):
+        return True  # whatever bytes a program printed among it
     control = sum(1 for byte in head if byte < 9 or (13 < byte < 32 and byte != 27))
     return control <= len(head) // 200

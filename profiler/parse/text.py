@@ -50,6 +50,9 @@ def read(data: bytes, progress: Callable[[int, int], None] = lambda done, total:
             out.notes.append(f"A large export: {left_out} metrics that no page uses were not kept.")
     else:
         page.collect(pages, out)
+    last = lines[-1].rstrip()
+    if found and found[-1].delimiter in last and not last.startswith("==") and not last.endswith('"'):
+        out.notes.append("The file ends without a line break: its last value may be cut short.")
     if any(b.invocations is not None for b in pages):
         out.notes.append("The summary page as text could not be checked against a real export of ncu.")
     if any(b.ranges for b in pages):

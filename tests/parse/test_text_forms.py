@@ -7,6 +7,7 @@ import random
 import pytest
 
 from profiler.errors import NoLaunches, UnsupportedFile
+from profiler.parse import sniff
 from profiler.parse.numbers import Format
 from tests.parse import forms
 from tests.parse.conftest import column, read
@@ -143,6 +144,17 @@ def test_a_value_cut_inside_its_quotes_is_left_out():
     cut = whole[:whole.index("83,886,080") + 5]
     bundle = read(cut)
     assert column(bundle, "dram_read_bytes") == [None] and any("cut short" in note for note in bundle.notes)
+
+
+def test_a_last_value_without_its_line_break_is_doubted():
+    text = forms.wide(same_units(TWO)[:1], quote=False, identity=False)
+    assert not read(text).notes and column(read(text[:-1]), "achieved_occupancy_pct") == [108.9]
+    assert any("may be cut short" in note for note in read(text[:-1]).notes)
+
+
+def test_bytes_that_a_program_printed_do_no_harm():
+    assert sniff.form(b"\x00\x01\x02\x03\n" * 9 + forms.long(TWO).encode(), 9999, "x.log") == sniff.TEXT
+    check(read(b"\x00\x01\x02\xff\n" * 9 + forms.long(TWO).encode()))
 
 
 def test_several_tables_of_one_run_are_one_launch_and_of_two_runs_are_two():
