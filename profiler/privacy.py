@@ -128,6 +128,11 @@ def _texts(bundle: Bundle) -> Iterator[tuple[str, str]]:
                     yield f"{table}.{column}", str(text)
 
 
+def redact(text: str) -> str:
+    """The text with everything private in it replaced: for error messages, which quote paths."""
+    return _pattern(private_strings()).sub("[private]", text)
+
+
 def check(bundle: Bundle) -> None:
     """Raise PrivateData naming the field, if anything in ``bundle`` names this user, this host or a private path."""
     known = private_strings()

@@ -84,7 +84,12 @@ def run(
             profile["callables"] = callables
         unknown = dict.fromkeys(name for chunk in chunks for name in chunk.unknown)
         notes = (*joined.notes, *(f"This ncu does not have {name}: what needs it is null." for name in unknown))
-        made = Bundle(out.name, profile, joined.launches, joined.metrics, joined.timings, notes)
+        timings = joined.timings.copy()
+        for column in ("status", "note"):  # they quote errors, which quote paths
+            timings[column] = timings[column].map(privacy.redact, na_action="ignore").astype(timings[column].dtype)
+        profile["commands"] = {name: privacy.redact(text) for name, text in profile["commands"].items()}
+        notes = tuple(privacy.redact(note) for note in notes)
+        made = Bundle(out.name, profile, joined.launches, joined.metrics, timings, notes)
         publish(made, out, [chunk.report for chunk in chunks] if keep_reports else [])
         partial.finished = True
     return made

@@ -40,6 +40,9 @@ def transposed(q, k, v):
 def pair(q, k, v):
     return attention(q, k, v), None
 
+def raises(q, k, v):
+    raise OSError(f"cannot read {__file__}")
+
 def two(q, k):
     return q
 
@@ -107,6 +110,11 @@ def test_another_output_is_refused_with_its_shape(mine, tmp_path, name, said):
     made = runs.run(configs(name), tmp_path / "bundle", counters=False, device="cpu")
     expected = f"refused: visited:{name}: expected one tensor of shape (1, 2, 24, 16), {said}"
     assert list(made.timings["status"]) == [expected]
+
+
+def test_an_error_that_names_a_private_folder_does_not_cost_the_run(mine, tmp_path):
+    made = runs.run(configs("raises"), tmp_path / "bundle", counters=False, device="cpu")
+    assert list(made.timings["status"]) == ["failed: OSError: cannot read [private]/visited.py"]
 
 
 def test_a_causal_mask_needs_a_keyword_for_it(mine, tmp_path):

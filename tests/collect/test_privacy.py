@@ -103,6 +103,11 @@ def test_the_folder_of_this_python_is_private_unless_the_system_has_it(person, m
         privacy.check(Bundle("b", {"x": "see /opt/rig/venv/lib"}))
 
 
+def test_an_error_that_quotes_a_path_is_kept_without_it(person):
+    said = "failed: RuntimeError: /srv/people/ada/venv/lib/x.py, line 3, on engine7 of /home/someone/y"
+    assert privacy.redact(said) == "failed: RuntimeError: [private]/venv/lib/x.py, line 3, on [private] of [private]/y"
+
+
 def test_environment_settings_lose_their_values(person):
     found = privacy.scrub(b"\x0aUSER=ada\x00HOSTNAME=engine7\x00CUDA_HOME=/usr/local/cuda\x00")
     assert b"ada" not in found and b"engine7" not in found and b"CUDA_HOME=/usr/local/cuda" in found
