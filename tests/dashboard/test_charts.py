@@ -35,6 +35,7 @@ def test_file_names(words, name):
 def test_markdown_in_a_name_stays_text():
     said = boxes.plain("[x](http://evil) <img src=x> **b** $x$ :red[y]")
     assert "<" not in said and "](" not in said and "**" not in said and ":red[" not in said
+    assert "http://" not in boxes.plain("http://evil.example") and "www." not in boxes.plain("www.evil.example")
 
 
 def test_search_wants_every_word_anywhere():

@@ -10,7 +10,7 @@ from profiler.dashboard import frame, store, text
 from tests.dashboard.conftest import REPORTS, link_of, upload, visit
 
 PAGES = [name for entries in frame.LIST.values() for name, *_ in entries]
-WITHOUT_SOURCE = ("run",)  # pages that are not about a source
+WITHOUT_SOURCE = ("run", "learn")  # pages that are not about a source
 SAMPLES = sorted(REPORTS.glob("*.ncu-rep"))
 
 

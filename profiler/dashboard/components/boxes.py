@@ -42,6 +42,7 @@ def guarded() -> Iterator[None]:
 
 def plain(words: str) -> str:
     """Text from a file, safe inside Markdown: no link, image, HTML or formula comes alive."""
+    words = words.replace("://", ":\u2060//").replace("www.", "www\u2060.")  # else a bare address becomes a link
     entities = {"<": "&lt;", ">": "&gt;", ":": "&#58;"}
     return "".join(entities.get(c, f"\\{c}" if c in "\\`*_{}[]()#+!|$~" else c) for c in words)
 
@@ -61,7 +62,7 @@ def missing(what: str, remedy: str = "", command: str = "", pages: tuple[str, ..
         if remedy:
             st.markdown(remedy)
         if command:
-            st.code(command, language="bash")
+            st.code(command, language=None)
         with st.container(horizontal=True):
             for name in pages:
                 st.page_link(f"profiler/dashboard/pages/{name}.py", icon=":material/arrow_forward:")
@@ -86,7 +87,7 @@ def lacking(bundle: Bundle, purpose: str) -> None:
         absent = [text.TITLES[name] for name in columns if bundle.launches[name].isna().any()]
         with st.container(border=True):
             st.markdown(text.LACKING.format(names=", ".join(absent)))
-            st.code(command, language="bash", wrap_lines=True)
+            st.code(command, language=None, wrap_lines=True)
 
 
 def provenance(bundle: Bundle) -> str:

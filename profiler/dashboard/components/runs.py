@@ -15,7 +15,7 @@ def checks(lacking: Sequence[dict[str, str]]) -> None:
     for check in lacking:
         st.markdown(f":material/close: **{boxes.plain(check['name'])}** · {boxes.plain(check['text'])}")
         if check["remedy"]:
-            st.caption(boxes.plain(check["remedy"]))
+            st.caption(check["remedy"])
 
 
 @st.fragment(run_every=1.0)
