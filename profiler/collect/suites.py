@@ -88,7 +88,7 @@ def tuning() -> list[RunConfig]:
 
 def backward() -> list[RunConfig]:
     """The naive backward, P kept, beside those that recompute it: B1 H16 bf16."""
-    return sweep(("naive", *FUSED), (1024, 2048, 4096, 8192), directions=("backward",))
+    return sweep(("naive", *FUSED), (1024, 2048, 4096), directions=("backward",))
 
 
 def decode() -> list[RunConfig]:
