@@ -62,10 +62,13 @@ def same_flops(facts: Facts, shape: AttentionShape) -> Outcome:
 
 
 def causal_skips_half(facts: Facts, shape: AttentionShape) -> Outcome:
-    """A causal run computes about half of the pairs: blocks above the diagonal are skipped, not masked."""
-    if shape.mask != "causal":
-        return cannot_tell("a causal shape; this one has another mask.")
-    causal = facts.flash(shape)
+    """A causal run computes about half of the pairs: blocks above the diagonal are skipped, not masked.
+
+    Asked of a full shape, it looks at its causal sibling.
+    """
+    if shape.mask not in ("full", "causal"):
+        return cannot_tell("a full or causal shape; this one has another mask.")
+    causal = facts.flash(replace(shape, mask="causal"))
     full = facts.run(causal.config.implementation, replace(shape, mask="full")) if causal else None
     if causal is None or full is None:
         return cannot_tell("the same fused implementation with the full and with the causal mask.")
@@ -106,10 +109,10 @@ def special_functions_bind_small_d(facts: Facts, shape: AttentionShape) -> Outco
     tie = peak / (4 * SPECIAL_OPS_PER_CYCLE * sms * clock)
     ratio = special / tensor
     said = (f"At D {shape.head_dim} the exponentials ask for {time(special * 1e9)} and the matmuls for "
-            f"{time(tensor * 1e9)} ({digits(ratio)} ×); the two roofs meet at D {digits(tie)}")
+            f"{time(tensor * 1e9)} ({digits(ratio)} ×); the two roofs meet at D {tie:.3g}")
     inputs = (run.names(*needs, "tensor_peak_flops_per_s", "sm_clock_hz"),)
     if shape.head_dim > 1.05 * tie:
-        return cannot_tell(f"a head size of at most {digits(tie)}; above it the matmuls bind.", sentence=f"{said}.",
+        return cannot_tell(f"a head size of at most {tie:.3g}; above it the matmuls bind.", sentence=f"{said}.",
                            inputs=inputs, value=ratio, unit="× tensor time")
     return Outcome(HOLDS if ratio >= 0.95 else FAILS, f"{said}.", ratio, "× tensor time", inputs, kind="derived")
 

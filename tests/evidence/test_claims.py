@@ -45,7 +45,7 @@ def test_what_holds_at_the_leading_shape(bundle):
     found = verdicts(bundle)
     holding = {"same_result", "same_flops", "no_s_p_in_hbm", "naive_passes", "compulsory_floor", "memory_linear",
                "speedup", "occupancy_not_speed", "naive_memory_bound", "flash_compute_bound", "theorem_l2_to_sm",
-               "special_functions_bind_small_d"}
+               "special_functions_bind_small_d", "causal_skips_half"}
     assert {name for name, claim in found.items() if claim.verdict == "holds"} == holding
     assert found["same_flops"].value == 1.0
     assert found["compulsory_floor"].value == 1.0
@@ -131,6 +131,7 @@ def test_more_flops_fail_and_a_causal_mask_is_explained(bundle):
 
 def test_causal_skips_half(bundle):
     claim = verdicts(bundle, CAUSAL)["causal_skips_half"]
+    assert replace(claim, shape=SHAPE) == verdicts(bundle, SHAPE)["causal_skips_half"]  # a full shape shows its sibling
     assert claim.verdict == "holds" and claim.value == pytest.approx(528 / 1024)
     masked_only = changed(bundle, "tensor_flops", lambda v: v / 528 * 1024, implementation="flash2", mask="causal")
     assert verdicts(masked_only, CAUSAL)["causal_skips_half"].verdict == "fails"
