@@ -19,6 +19,8 @@ def text_boxes(figure: go.Figure, width: float) -> list[tuple[str, Box]]:
         x += a.ax if a.showarrow else a.xshift or 0
         y += a.ay if a.showarrow else -(a.yshift or 0)
         w, h = text_width(a.text, a.font.size), text_height(a.text, a.font.size)
+        if a.textangle in (90, -90):
+            w, h = h, w
         left = x - w * {"left": 0, "right": 1}.get(a.xanchor, 0.5)
         top = y - h * {"top": 0, "bottom": 1}.get(a.yanchor, 0.5)
         found.append((a.text, Box(left, top, left + w, top + h)))

@@ -19,6 +19,7 @@ from profiler.figures.roofline import roofline
 from profiler.figures.scaling import scaling
 from profiler.figures.theorem import theorem
 from profiler.figures.traffic import traffic
+from profiler.figures.tuning import heatmap
 from profiler.spec import AttentionShape, RunConfig
 from tests import synthetic
 
@@ -33,10 +34,40 @@ def sweep(sizes: tuple[int, ...] = (64, 128)) -> Bundle:
     return Bundle("sweep", synthetic.bundle().profile, table.make("launches", rows))
 
 
+def tuning() -> Bundle:
+    """flash2 at SHAPE over four block pairs × warps × stages, made up: 128 × 64 with 4 warps and 3 stages is fastest.
+
+    64 rows read twice the L2 → SM bytes, 128 × 128 spills, 256 rows hold half the warps and are refused at 4 warps.
+    """
+    launches, timings = [], []
+    for m, n in ((64, 64), (128, 64), (128, 128), (256, 64)):
+        for warps in (4, 8):
+            for stages in (2, 3):
+                config = RunConfig("flash2", SHAPE, parameters={
+                    "block_m": m, "block_n": n, "num_warps": warps, "num_stages": stages})
+                row = synthetic.launch_rows(config, len(launches))[0]
+                ns = 100_000.0 + 40_000 * (m == 64) + 30_000 * (n == 128) + 20_000 * (m == 256) + 5_000 * warps \
+                    - 1_000 * stages
+                timed = synthetic.timing_row(config, [row]) | {"median_ns": ns}
+                if m == 256 and warps == 4:
+                    timings.append(config.key() | {"parameters": timed["parameters"],
+                                                   "status": "refused: out of resource: shared memory"})
+                    continue
+                timings.append(timed)
+                launches.append(row | {
+                    "l2_to_sm_bytes": 16 * (4096 // m) * 2 * 4096 * 64 * 2 + 16 * 4096 * 64 * 2,
+                    "spill_requests": 5_000 * (n == 128), "registers_per_thread": 255 if m == 256 else 168,
+                    "theoretical_occupancy_pct": 6.25 if m == 256 else 12.5,
+                    "shared_bytes_per_block": 2 * 64 * (m + stages * 2 * n)})
+    return Bundle("tuning", synthetic.bundle().profile, table.make("launches", launches), timings=table.make(
+        "timings", timings))
+
+
 SHAPE = AttentionShape(1, 16, 4096, 4096, 64)
 CAUSAL = AttentionShape(1, 16, 4096, 4096, 128, mask="causal")
 BUNDLE = synthetic.bundle()
 SWEEP = sweep()
+TUNING = tuning()
 ALL = ("naive", "naive_folded", "flash2", "sdpa_flash")
 
 
@@ -63,4 +94,7 @@ FIGURES: dict[str, Callable[..., Any]] = {
     "quadrant": partial(quadrant, BUNDLE, SHAPE),
     "traffic": partial(traffic, BUNDLE, SHAPE),
     "bounds": partial(time_bounds, BUNDLE, SHAPE),
+    "tuning": partial(heatmap, TUNING, SHAPE),
+    "tuning-spills": partial(heatmap, TUNING, SHAPE, "spills"),
+    "tuning-l2-to-sm": partial(heatmap, TUNING, SHAPE, "l2_to_sm"),
 }

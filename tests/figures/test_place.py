@@ -3,7 +3,7 @@
 import pytest
 
 from profiler.figures import place
-from profiler.figures.place import ABOVE, RIGHT, Box, Frame, Placer
+from profiler.figures.place import ABOVE, RIGHT, Box, Frame, Placer, apart
 
 
 def frame(width: float = 400) -> Frame:
@@ -82,3 +82,22 @@ def test_wrapping_keeps_lines_short_and_even():
 def test_tags_do_not_count_and_superscripts_are_small():
     assert place.text_width("<b>abc</b>", 10) == place.text_width("abc", 10)
     assert place.text_width("N<sup>1111111111</sup>", 10) == pytest.approx(place.text_width("N1111111", 10))
+
+
+def test_apart_pools_what_would_overlap_and_keeps_order_and_bounds():
+    assert apart([50, 10], [10, 10], 0, 100) == [50, 10]  # free: as asked
+    assert apart([50, 50], [10, 10], 0, 100) == [45, 55]  # a block around the mean
+    assert apart([50, 52, 90], [10, 20, 10], 0, 100) == [43.5, 58.5, 90]  # tops asked for: 45 and 42 − 10, mean 38.5
+    assert apart([98, 99], [10, 10], 0, 100) == [85, 95]  # pushed back inside
+    assert apart([1, 2], [10, 10], 0, 100) == [5, 15]
+
+
+def test_a_column_stands_beside_its_points_in_their_order():
+    placer = Placer([Frame(800, 600, 100, 100, 50, 50, (0, 10), (0, 10))])
+    spots = placer.column([("low", 5, 5.0), ("high", 5, 5.1)], 15)
+    low, high = (spot.boxes[0] for spot in spots)
+    assert high.y1 <= low.y0 + 1 and low.x0 == high.x0 > placer.frames[0].xy(5, 5)[0]
+    assert not low.overlaps(high)
+    crowded = Placer([Frame(800, 600, 100, 100, 50, 50, (0, 10), (0, 10))])
+    crowded.avoid_box([Box(400, 0, 700, 600)])
+    assert all(spot.boxes[0].x1 < 400 for spot in crowded.column([("low", 5, 5.0), ("high", 5, 5.1)], 15))

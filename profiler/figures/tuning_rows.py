@@ -1,0 +1,160 @@
+"""Tuned configurations of one kernel on one shape: what each asks for, what it took, why the slower lose."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pandas as pd
+
+from profiler.bundle import Bundle
+from profiler.figures import labels, select, units
+from profiler.spec import AttentionShape
+
+KNOBS = ("block_m", "block_n", "num_warps", "num_stages")
+MEASURES = {"registers": "registers_per_thread", "shared": "shared_bytes_per_block", "spills": "spill_requests",
+            "l2_to_sm": "l2_to_sm_bytes", "waves": "waves_per_sm", "occupancy": "theoretical_occupancy_pct"}
+COLUMNS = ["config_id", "implementation", *KNOBS, "time", "time_kind", "versus_best", *MEASURES, "limiter", "launch",
+           "status", "reasons"]
+MORE = 1.05  # a counter that exceeds the fastest one's by less than this does not tell them apart
+# block pair: ns on an A100 at N 2048, D 64, as introductions to FlashAttention print it; nothing here measured them
+PUBLISHED = {(64, 64): 1.82e6, (128, 64): 1.35e6, (128, 128): 1.41e6, (256, 64): 1.52e6}
+PUBLISHED_NAME = "A100, as published elsewhere, not measured here"
+
+
+def frame(bundle: Bundle, shape: AttentionShape, implementation: str = "flash2",
+          direction: str = "forward") -> pd.DataFrame:
+    """One row a configuration with known blocks, fastest first, those without a time last.
+
+    time in ns: the unprofiled median, or the profiler's where nothing was timed (never both in one table). status: ok,
+    or why there is no time. reasons: what its launch counters show beside the fastest one's; null where they are alike.
+    """
+    timed = select.matching(bundle.timings, shape, implementation, direction)
+    ran = select.matching(bundle.launches, shape, implementation, direction)
+    out: list[dict[str, Any]] = []
+    for config_id in pd.concat([timed["config_id"], ran["config_id"]]).dropna().unique():
+        mine, launches = timed[timed["config_id"].eq(config_id)], ran[ran["config_id"].eq(config_id)]
+        knobs = _knobs([*launches["parameters"], *mine["parameters"]])
+        if "block_m" not in knobs or "block_n" not in knobs:
+            continue
+        row: dict[str, Any] = {"config_id": config_id, "implementation": implementation, "status": "ok",
+                               **{k: knobs.get(k) for k in KNOBS}}
+        if len(mine):
+            row |= {"time": mine["median_ns"].iloc[0], "status": mine["status"].iloc[0],
+                    "time_kind": "unprofiled median"}
+        elif timed.empty:
+            row |= {"time": select.total(launches["duration_ns"]), "time_kind": "under the profiler"}
+        if len(launches):
+            one = launches.sort_values("duration_ns").iloc[-1]  # the longest launch stands for a call of several
+            row |= {name: one[column] for name, column in MEASURES.items()}
+            row |= {"limiter": one["occupancy_limiter"], "launch": one["launch"],
+                    "l2_to_sm": select.total(launches["l2_to_sm_bytes"]),
+                    "spills": select.total(launches["spill_requests"])}
+        out.append(row)
+    numbers = [*KNOBS, "time", "versus_best", *MEASURES]
+    data = pd.DataFrame(out, columns=COLUMNS).astype(dict.fromkeys(numbers, "Float64") | {"launch": "Int64"})
+    data = data.sort_values("time", na_position="last", kind="stable").reset_index(drop=True)
+    if len(data) and not units.missing(data["time"].iloc[0]):
+        best = data.iloc[0].to_dict()
+        data["versus_best"] = data["time"] / best["time"]
+        data["reasons"] = [None if i == 0 else "; ".join(words for _, words in reasons(row, best)) or None
+                           for i, row in enumerate(data.to_dict("records"))]
+    return data
+
+
+def _knobs(texts: list[Any]) -> dict[str, Any]:
+    """The tuning parameters of the first text that names the blocks: what ran before what was asked for."""
+    for text in texts:
+        knobs = {} if units.missing(text) else json.loads(text)
+        if "block_m" in knobs:
+            return knobs
+    return {}
+
+
+def tuned(bundle: Bundle, shape: AttentionShape, direction: str = "forward") -> list[str]:
+    """Implementations that ran on ``shape`` with at least two different settings of blocks, warps or stages."""
+    names = pd.concat([f["implementation"] for f in (bundle.timings, bundle.launches)]).dropna().unique()
+    return [name for name in names if len(frame(bundle, shape, name, direction)) > 1]
+
+
+def reasons(row: dict[str, Any], best: dict[str, Any]) -> list[tuple[str, str]]:
+    """(cause, words) for each counter that differs to the disadvantage of ``row``; one not collected gives none."""
+    def both(name: str) -> tuple[float, float] | None:
+        a, b = row[name], best[name]
+        return None if units.missing(a) or units.missing(b) else (float(a), float(b))
+
+    out = []
+    if (pair := both("spills")) and pair[0] > MORE * pair[1]:
+        out.append(("spill registers to local memory", f"spills: {units.whole(pair[0])} requests to local memory"))
+    if (pair := both("l2_to_sm")) and pair[1] and pair[0] > MORE * pair[1]:
+        out.append(("read more from L2", f"{units.times(pair[0] / pair[1])} the L2 → SM bytes"))
+    if (pair := both("occupancy")) and MORE * pair[0] < pair[1]:
+        limiter = "" if units.missing(row["limiter"]) else f", limited by {row['limiter']}"
+        out.append(("hold fewer warps", f"{units.percent(pair[0])} of the warps resident instead of "
+                                        f"{units.percent(pair[1])}{limiter}"))
+    if (pair := both("waves")) and MORE * _filled(pair[0]) < _filled(pair[1]):
+        out.append(("end in an emptier last wave", f"{units.number(pair[0])} waves: blocks fill "
+                    f"{units.percent(100 * _filled(pair[0]))} of them instead of "
+                    f"{units.percent(100 * _filled(pair[1]))}"))
+    return out
+
+
+def _filled(waves: float) -> float:
+    """Share of the rounded-up waves that blocks fill: 1.1 waves take as long as 2, and fill 55%."""
+    return waves / math.ceil(waves) if waves else 1.0
+
+
+def name(row: dict[str, Any]) -> str:
+    """A configuration in words: "128 × 64, 4 warps, 3 stages"."""
+    blocks = f"{int(row['block_m'])}{units.NBSP}×{units.NBSP}{int(row['block_n'])}"
+    return ", ".join([blocks, *settings(row["num_warps"], row["num_stages"])])
+
+
+def settings(warps: Any, stages: Any) -> list[str]:
+    """"4 warps" and "3 stages", as far as they are known."""
+    return [f"{units.whole(value)}{units.NBSP}{noun}{'s' if value != 1 else ''}"
+            for value, noun in ((warps, "warp"), (stages, "stage")) if not units.missing(value)]
+
+
+def sentence(data: pd.DataFrame) -> str:
+    """Why the rest lose, from the launch counters of each beside those of the fastest; in one sentence."""
+    known = data[data["time"].notna()]
+    if len(known) < 2:
+        return ""
+    best, rest = known.iloc[0].to_dict(), known.iloc[1:].to_dict("records")
+    if all(units.missing(best[name]) for name in MEASURES):
+        return "Why the rest lose is not known: no launch counters were collected."
+    counts: dict[str, int] = {}
+    for row in rest:
+        for cause, _ in reasons(row, best):
+            counts[cause] = counts.get(cause, 0) + 1
+    alike = sum(not reasons(row, best) for row in rest)
+    parts = [f"{units.whole(n)} {_singular(cause) if n == 1 else cause}"
+             for cause, n in sorted(counts.items(), key=lambda item: -item[1])]
+    if alike:
+        parts.append(f"{units.whole(alike)} {'differs' if alike == 1 else 'differ'} in none of these counters")
+    slower = "the one slower" if len(rest) == 1 else f"the {labels.count(len(rest), 'slower one')}"
+    return f"Beside the fastest, of {slower} {labels.join(parts)}."
+
+
+def _singular(cause: str) -> str:
+    verb, rest = cause.split(" ", 1)
+    return f"{verb}s {rest}"
+
+
+def block_pairs(bundle: Bundle, shape: AttentionShape, implementation: str = "flash2") -> pd.DataFrame:
+    """The four block pairs that introductions compare, fastest warps and stages each, beside their A100 times.
+
+    here, published: ns; the ratios are to the fastest of the four in the same column. The A100 column is of N 2048,
+    D 64: set the ratios side by side, not the times.
+    """
+    data = frame(bundle, shape, implementation)
+    out = []
+    for (m, n), published in PUBLISHED.items():
+        times = data.loc[data["block_m"].eq(m) & data["block_n"].eq(n), "time"].dropna()
+        out.append({"block_m": m, "block_n": n, "here": float(times.min()) if len(times) else None,
+                    "published": published})
+    pairs = pd.DataFrame(out).astype({"here": "Float64"})
+    return pairs.assign(here_ratio=pairs["here"] / pairs["here"].min(),
+                        published_ratio=pairs["published"] / pairs["published"].min())
