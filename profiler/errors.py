@@ -76,3 +76,39 @@ class NcuFailed(RunFailed):
 
 class WorkerFailed(RunFailed):
     """The profiled Python process itself failed; its last lines are in ``detail``."""
+
+
+class CountersBusy(NcuFailed):
+    """Another tool holds the counters: DCGM, or another profiler."""
+
+
+class NcuLocked(NcuFailed):
+    """ncu's lock file in the temporary folder belongs to another user or run."""
+
+
+class MigWithoutCounters(NcuFailed):
+    """A MIG slice that shares the counters with others."""
+
+
+class UnsupportedGpu(NcuFailed):
+    """A GPU that this ncu cannot profile."""
+
+
+class DriverMismatch(NcuFailed):
+    """ncu and the driver do not fit each other, or ncu cannot load the driver's profiling library."""
+
+
+class UnknownMetric(NcuFailed):
+    """A metric that this ncu does not have."""
+
+
+class ReplayOutOfMemory(NcuFailed):
+    """No room to save and restore device memory between the passes of kernel replay."""
+
+
+class WrongPython(WorkerFailed):
+    """The profiled process ran a Python without the packages, as sudo's own PATH gives."""
+
+
+class GpuInUse(RunFailed):
+    """Another FlashScope run measures on this GPU."""

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from profiler.collect import ncu, watch, worker
-from profiler.errors import BadInput, NoProgress, RunFailed, WorkerFailed
+from profiler.collect import failures, ncu, watch, worker
+from profiler.errors import BadInput, NcuFailed, NcuLocked, NoProgress, RunFailed, WorkerFailed
 from profiler.spec import RunConfig
 
 QUIET_S = 180.0
@@ -94,6 +94,7 @@ class Chunk:
         self._done = folder / f"chunk-{number}.done"
         self.command, self.passes = "", 0
         self.unknown: list[str] = []  # metrics that this ncu does not have
+        self._own_lock = False  # ncu's lock file in a folder of this run's own
 
     def records(self) -> list[dict[str, Any]]:
         return worker.read_records(self._records)
@@ -123,7 +124,10 @@ class Chunk:
                         encoding="utf-8",
                     )
                     return
-            unknown = watch.unknown_metrics(error.detail, metrics)
+            if isinstance(error, NcuLocked) and not self._own_lock:
+                self._own_lock = True
+                continue
+            unknown = failures.unknown_metrics(error.detail, metrics)
             if unknown:  # every ncu has its own list: what it lacks is left out, said, and null in the table
                 self.unknown += unknown
                 metrics = [name for name in metrics if name not in unknown]
@@ -150,15 +154,15 @@ class Chunk:
         seen = watch.follow(
             arguments,
             cwd=folder,
-            env=worker.environment(),
+            env={**worker.environment(), **({"TMPDIR": str(folder)} if self._own_lock else {})},
             quiet_s=quiet_s,
             moved=counted.moved,
             on_line=lambda line, seen: counted.kernel(seen.kernel),
         )
         self.passes = max(self.passes, seen.passes)
-        error = watch.diagnose(seen)
+        error = failures.diagnose(seen)
         if error is None and not report.is_file():
-            return watch.NcuFailed(
+            return NcuFailed(
                 "ncu ended well but wrote no report.", remedy="Its last lines are below.", detail=seen.text
             )
         return error
@@ -225,7 +229,7 @@ def time_all(
         guilty = culprit(records[before:], "timing")
         config = next((c for c in left if c.config_id == guilty), None)
         if config is None:
-            raise WorkerFailed(
+            raise failures.worker_failure(
                 f"The timing process failed: {failure}.",
                 detail=text,
                 remedy="`python -m profiler doctor` says whether PyTorch, Triton and the GPU fit together.",

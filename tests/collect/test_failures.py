@@ -8,13 +8,21 @@ from profiler.collect.run import run
 from profiler.collect.suites import sweep
 from profiler.errors import (
     BadInput,
+    CountersBusy,
     CountersNotPermitted,
+    DriverMismatch,
+    MigWithoutCounters,
     NcuFailed,
+    NcuLocked,
     NcuMissing,
     NoProgress,
     NothingProfiled,
+    ReplayOutOfMemory,
     RunFailed,
+    UnknownMetric,
+    UnsupportedGpu,
     WorkerFailed,
+    WrongPython,
 )
 
 from .conftest import processes_with
@@ -49,7 +57,7 @@ CASES = {
         "say('==ERROR== Profiling failed because a driver resource was unavailable. Ensure that no other tool "
         "(like DCGM) is concurrently collecting profiling data.', '==WARNING== No kernels were profiled.'); "
         "sys.exit(1)",
-        NcuFailed,
+        CountersBusy,
         "another tool",
         ("dcgmi",),
     ),
@@ -57,19 +65,53 @@ CASES = {
         "say('==ERROR== Profiling is not supported on device 0. To find out supported GPUs refer "
         "--list-chips option.'); "
         "sys.exit(1)",
-        NcuFailed,
+        UnsupportedGpu,
         "does not support this GPU",
         ("--list-chips",),
     ),
+    "WSL of Windows 10": (
+        "say('==ERROR== Profiling is not supported on device 0 as it uses the Windows Subsystem for Linux (WSL).', "
+        "'==WARNING== No kernels were profiled.')",
+        UnsupportedGpu,
+        "Windows Subsystem",
+        ("Windows 11", "--no-counters"),
+    ),
+    "lock of another user": (
+        "say('==ERROR== Failed to open/create lock file /tmp/nsight-compute-lock. Please check that this process has "
+        "write permissions on this file.', 'InterprocessLockFailed'); sys.exit(9)",
+        NcuLocked,
+        "lock file",
+        ("TMPDIR", "nsight-compute-lock"),
+    ),
+    "MIG": (
+        "say('==ERROR== Profiling is not supported on MIG compute instances that share a GPU instance.'); sys.exit(1)",
+        MigWithoutCounters,
+        "MIG slice",
+        ("whole GPU", "--no-counters"),
+    ),
+    "driver": (
+        "say('==ERROR== Cuda driver is not compatible with Nsight Compute.', '==WARNING== Failed to load Nsight "
+        "Compute CUDA modules.', '==ERROR== The application returned an error code (139).'); sys.exit(1)",
+        DriverMismatch,
+        "do not fit each other",
+        ("--ncu PATH", "update the driver"),
+    ),
+    "replay memory": (
+        "say('==PROF== Profiling \"gemm\" - 0: 0%', '==ERROR== Out of memory while saving device memory for replay.'); "
+        "sys.exit(1)",
+        ReplayOutOfMemory,
+        "out of memory",
+        ("longest sequences",),
+    ),
     "sandbox": (
         "say('==ERROR== Failed to initialize the profiler: LibraryNotLoaded'); sys.exit(1)",
-        NcuFailed,
+        DriverMismatch,
         "profiling library",
         ("gVisor",),
     ),
     "metric": (
         "say('==ERROR== Failed to find metric dram__bytes_read.sum'); sys.exit(1)",
-        NcuFailed,
+        UnknownMetric,
         "one of the metrics",
         ("Update Nsight Compute",),
     ),
@@ -95,6 +137,41 @@ def test_failure_is_named(case, stub, tmp_path):
     assert first in caught.value.what
     assert all(word in caught.value.remedy for word in remedy)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["bin"]
+
+
+LOCKED = """
+calls = pathlib.Path(__file__).with_name("tmpdir")
+with open(calls, "a") as log: log.write(os.environ.get("TMPDIR", "none") + "\\n")
+if calls.read_text().count("\\n") == 1:
+    say("==ERROR== Failed to open/create lock file /tmp/nsight-compute-lock.")
+    sys.exit(9)
+say("==ERROR== something new")
+sys.exit(7)
+"""
+
+
+def test_a_lock_file_of_another_user_is_left_alone_by_a_folder_of_our_own(stub, tmp_path, monkeypatch):
+    monkeypatch.delenv("TMPDIR", raising=False)
+    stub.write(LOCKED)
+    with pytest.raises(NcuFailed, match="exit code 7"):
+        run(CONFIGS, tmp_path / "bundle", device="cpu")
+    first, second = (stub.folder / "tmpdir").read_text().split()
+    assert first == "none" and "flashscope-" in second
+
+
+def test_a_python_without_the_packages_under_sudo_is_told_from_a_failed_one(stub, tmp_path, monkeypatch):
+    stub.write(CASES["application"][0])
+    monkeypatch.setenv("SUDO_USER", "ada")
+    with pytest.raises(WrongPython, match="The Python that sudo runs lacks torch") as caught:
+        run(CONFIGS, tmp_path / "bundle", device="cpu")
+    assert 'env "PATH=$PATH"' in caught.value.remedy
+
+
+def test_memory_that_the_program_itself_lacked_is_no_replay_failure(stub, tmp_path):
+    code = "==ERROR== The application returned an error code (1)."
+    stub.write(f"say('torch.OutOfMemoryError: CUDA out of memory.', {code!r})")
+    with pytest.raises(WorkerFailed, match="CUDA out of memory"):
+        run(CONFIGS, tmp_path / "bundle", device="cpu")
 
 
 NEVER = """

@@ -1,7 +1,7 @@
 """An ncu that lacks one of the metrics asked for: left out, said, and the run goes on."""
 
+from profiler.collect import failures
 from profiler.collect import run as runs
-from profiler.collect import watch
 
 from . import test_run
 from .test_run import CONFIGS, SUCCESS
@@ -28,5 +28,6 @@ def test_a_metric_that_this_ncu_lacks_is_left_out_and_said(stub, tmp_path, repor
 
 def test_only_metrics_that_were_asked_for_are_dropped():
     text = "==ERROR== Failed to find metric regex:^a__b\\.(sum|min)$\n==ERROR== Failed to find metric c__d.avg"
-    assert watch.unknown_metrics(text, ["a__b", "a__b.sum", "c__d.avg", "e__f.sum"]) == ["a__b", "a__b.sum", "c__d.avg"]
-    assert watch.unknown_metrics("all is well", ["a__b"]) == []
+    asked = ["a__b", "a__b.sum", "c__d.avg", "e__f.sum"]
+    assert failures.unknown_metrics(text, asked) == ["a__b", "a__b.sum", "c__d.avg"]
+    assert failures.unknown_metrics("all is well", ["a__b"]) == []
