@@ -8,7 +8,7 @@ from typing import Any
 import streamlit as st
 
 from profiler.dashboard import state, store, text
-from profiler.dashboard.components import boxes, charts, upload
+from profiler.dashboard.components import boxes, charts, talk, upload
 from profiler.figures import style
 
 PAGES = Path(__file__).parent / "pages"
@@ -19,11 +19,14 @@ LIST = {  # section -> (file, title); the first page is the default
         ("memory_io", text.MEMORY_IO),
         ("occupancy", text.OCCUPANCY),
         ("scaling", text.SCALING),
+        ("tuning", text.TUNING),
         ("launches", text.LAUNCHES),
         ("compare", text.COMPARING),
         ("learn", text.LEARN),
         ("run", text.RUN),
         ("about_data", text.ABOUT_DATA),
+        ("present", text.PRESENT),
+        ("export", text.EXPORT),
     ),
 }
 
@@ -81,6 +84,8 @@ def run(page: Any) -> None:
     notes = st.container()
     with boxes.guarded():
         page.run()
+    if page.url_path != "present":
+        st.session_state[talk.CAME_FROM] = page.url_path
     _next(page)
     for sentence in state.notes():
         notes.info(boxes.plain(sentence), icon=":material/link:")

@@ -11,6 +11,7 @@ MEMORY_IO = "Memory IO"
 LAUNCHES = "Launches"
 OCCUPANCY = "Occupancy & Tensor Cores"
 SCALING = "Scaling"
+TUNING = "Tuning"
 COMPARING = "Compare"
 ABOUT_DATA = "About the data"
 LEARN = "Learn"
@@ -217,7 +218,8 @@ NEXT = {  # page -> (the page to read after it, the question that one answers)
     "roofline": ("memory_io", "Where do the bytes go, and how do they grow with N? Memory IO"),
     "memory_io": ("occupancy", "Is the lower occupancy a problem? Occupancy & Tensor Cores"),
     "occupancy": ("scaling", "What does that make in time? Scaling"),
-    "scaling": ("launches", "Which counters is all this made of? Launches"),
+    "scaling": ("tuning", "Which block sizes are the fastest, and why? Tuning"),
+    "tuning": ("launches", "Which counters is all this made of? Launches"),
     "launches": ("about_data", "Where does the data come from? About the data"),
 }
 
@@ -232,6 +234,17 @@ GPU, SM_CLOCK = "GPU", "SM clock under the profiler"
 SAME_OR_NOT, SAME_WORD, DIFFERS = "across", "same", "differs"
 CARD_HBM = "HBM bytes"
 TIME_UNPROFILED = "Time, unprofiled median"
+
+# Tuning
+TUNING_QUANTITIES = {"time": "Time", "registers": "Registers", "shared": "Shared memory", "spills": "Spills",
+                     "l2_to_sm": "L2 → SM bytes"}
+TUNING_TABLE = "Every configuration, fastest first, and what the slower ones lose to"
+TUNED = {"block_m": "query rows in a block", "block_n": "keys in a block", "num_warps": "warps", "num_stages": "stages",
+         "time": "time", "versus_best": "× the fastest", "registers": "registers a thread",
+         "shared": "shared memory a block", "spills": "spills", "reasons": "beside the fastest"}
+NO_TUNING = "{source} holds one configuration of each kernel on this shape, so there is nothing to tune by."
+NO_TUNING_REMEDY = "Choose a source that varies the block size, or record one on a machine with a GPU:"
+NO_TUNING_COMMAND = "python -m profiler run --suite tuning --out my-tuning"
 
 # Run
 RUN = "Run"
@@ -257,3 +270,22 @@ QUEUE_FULL = "Three runs are waiting already."
 QUEUE_FULL_REMEDY = "Wait for one to finish, or cancel one."
 DOCTOR_FAILED = "What this machine has could not be found out."
 DOCTOR_FAILED_REMEDY = "`python -m profiler doctor` in a terminal says more."
+
+# Present and Export
+PRESENT = "Present"
+EXPORT = "Export"
+EXPORT_LEAD = ("A talk of what is chosen here: one HTML file that opens without a network, PowerPoint, PDF, every "
+               "figure as SVG and PNG with its data, tables in Markdown and LaTeX. Only screens whose claims hold are "
+               "kept.")
+TALK_DRAWING = "Drawing the screens…"
+TALK_LEAVE = "Leave"
+TALK_SHOW, TALK_ORDER, TALK_SCREEN = "show", "order", "screen"
+TALK_FOUND, TALK_TITLE = "what it finds", "title of your own"
+TALK_DROPPED = "left out, see below"
+TALK_LEFT_OUT = "Left out"
+EXPORT_MAKE = "Make the files"
+EXPORT_KEEP = "Save the story in the bundle"
+EXPORT_KEPT = "Saved as {file} in the bundle; it is told again wherever the bundle is opened."
+EXPORT_NOT_KEPT = "The story could not be saved: the bundle's folder cannot be written."
+EXPORT_NOT_KEPT_REMEDY = "The zip holds it as story.json: put that file into the bundle's folder."
+EXPORT_DOWNLOAD = "Download {count} files (zip)"

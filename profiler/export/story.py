@@ -21,10 +21,11 @@ from profiler.bundle import PROFILE, Bundle
 from profiler.errors import BadInput, DamagedFile
 from profiler.evidence import HOLDS
 from profiler.export import plates, reveal
-from profiler.export.screens import ATTENTION, REPORT, Chapter, Scene
+from profiler.export.chapters import ATTENTION, REPORT, Chapter
+from profiler.export.screens import Scene
 from profiler.figures import canvas, labels, units
 from profiler.figures.style import THEMES
-from profiler.spec import AttentionShape
+from profiler.spec import DIRECTIONS, AttentionShape
 
 STORY = "story.json"
 STORY_VERSION = 1
@@ -100,25 +101,30 @@ def tell(bundle: Bundle, plan: Plan | None = None, *, folder: Path | None = None
     if plan is None:
         plan = load(folder / STORY) if folder and (folder / STORY).is_file() else Plan()
     bundle = marked(bundle, folder)
-    shapes = {s.label(): s for s in evidence.shapes(bundle)}
-    shape = _shape(plan.shape, shapes) if plan.shape else evidence.default_shape(bundle) if shapes else None
-    chapters = {c.id: c for c in (ATTENTION if shape else REPORT)}
-    known = {c.id for c in (*ATTENTION, *REPORT)} | {LEFT_OUT}
-    if unknown := [p.id for p in plan.picks if p.id not in known]:
-        raise BadInput(
-            f"story: no screen is called {unknown[0]!r}.",
-            remedy=f"The screens are {', '.join(c.id for c in (*ATTENTION, *REPORT))}.",
-        )
-    picks = plan.picks or tuple(Pick(name) for name in chapters)
+    shapes = {s.label(): s for way in DIRECTIONS for s in evidence.shapes(bundle, way)}
+    shape = _shape(plan.shape, shapes) if plan.shape else evidence.default_shape(bundle)
+    chapters = {c.id: c for c in (*ATTENTION, *REPORT)}
+    if unknown := [p.id for p in plan.picks if p.id not in (*chapters, LEFT_OUT)]:
+        raise BadInput(f"story: no screen is called {unknown[0]!r}.", remedy=f"The screens are {', '.join(chapters)}.")
     scenes: dict[AttentionShape | None, Scene] = {}
     kept: list[Screen] = []
     gone = [] if shape else [Dropped(c.id, c.topic, NO_SHAPE) for c in ATTENTION]
-    for pick in picks:
-        if pick.id not in chapters:
-            continue
-        own = _shape(pick.shape, shapes) if pick.shape else shape
-        made = _screen(chapters[pick.id], scenes.setdefault(own, Scene(bundle, own)), pick)
-        (kept if isinstance(made, Screen) else gone).append(made)  # type: ignore[arg-type]
+
+    forward = set(evidence.shapes(bundle))
+
+    def way(own: AttentionShape | None) -> str:
+        return "forward" if own is None or own in forward else "backward"
+
+    def tell_of(picks: Sequence[Pick]) -> None:
+        for pick in picks:
+            own = _shape(pick.shape, shapes) if pick.shape else shape
+            made = _screen(chapters[pick.id], scenes.setdefault(own, Scene(bundle, own, way(own))), pick)
+            (kept if isinstance(made, Screen) else gone).append(made)  # type: ignore[arg-type]
+
+    lone = {c.id for c in ATTENTION} if shape is None else {LEFT_OUT}
+    tell_of([p for p in plan.picks if p.id not in lone] or ([Pick(c.id) for c in ATTENTION] if shape else []))
+    if not kept:  # a report, or a bundle of which no claim holds: its launches speak
+        tell_of([Pick(c.id) for c in REPORT])
     if gone:
         kept.append(_left_out(bundle, gone))
     return Story(bundle, tuple(kept), tuple(gone), plan, shape)
@@ -129,6 +135,10 @@ NO_SHAPE = "this source does not say which attention call its launches belong to
 
 def _screen(chapter: Chapter, scene: Scene, pick: Pick) -> Screen | Dropped:
     """The chapter on this data; Dropped where a claim does not hold or the figure has nothing to draw."""
+    if chapter.forward and scene.direction != "forward":
+        return Dropped(
+            chapter.id, chapter.topic, "it tells of the forward pass, and this shape was recorded backward only"
+        )
     needed = [scene.claims[name] for name in chapter.claims]
     for claim in needed:
         if claim.verdict != HOLDS:

@@ -1,0 +1,43 @@
+"""Export: the story in one's own order, then deck, slides, PDF, pictures, data and tables as one zip."""
+
+import tempfile
+from pathlib import Path
+
+import streamlit as st
+
+from profiler.dashboard import text
+from profiler.dashboard.components import boxes, charts, selectors, talk
+from profiler.export import files, story
+
+st.title(text.EXPORT)
+st.caption(text.EXPORT_LEAD)
+view = selectors.choose(compare=False, need_shape=False)
+if view is None:
+    boxes.end()
+plan = talk.of_view(view)
+with st.spinner(text.TALK_DRAWING):
+    ready = talk.tell(view.source, plan)
+plan = talk.edited(plan, ready)
+for why, topics in story.reasons(ready.left_out).items():
+    st.caption(boxes.plain(f"{text.TALK_LEFT_OUT}: {'; '.join(topics)}. {why}"))
+
+with st.container(horizontal=True):
+    make = st.button(text.EXPORT_MAKE, type="primary", icon=":material/folder_zip:")
+    st.page_link("profiler/dashboard/pages/present.py", label=text.PRESENT, icon=":material/slideshow:")
+    keep = view.source.path is not None and st.button(text.EXPORT_KEEP, icon=":material/save:")
+if keep:
+    try:
+        st.success(text.EXPORT_KEPT.format(file=story.save(plan, view.source.path).name))
+    except OSError as problem:
+        boxes.error(text.EXPORT_NOT_KEPT, text.EXPORT_NOT_KEPT_REMEDY, str(problem.strerror))
+if make:
+    bar = st.progress(0.0)
+    with tempfile.TemporaryDirectory(prefix="flashscope-") as folder:
+        made = files.export(view.bundle, Path(folder), plan, folder=view.source.path, theme=charts.theme(),
+                            progress=lambda what, done, total: bar.progress(done / total, text=what))
+        content = made.zip.read_bytes()
+    bar.empty()
+    st.download_button(text.EXPORT_DOWNLOAD.format(count=len(made.made)), content, made.zip.name, "application/zip",
+                       icon=":material/download:", on_click="ignore")
+    for lack in made.missing:
+        st.warning(boxes.plain(f"{lack['what']}: {lack['why']}.") + f" {lack['remedy']}", icon=":material/info:")
