@@ -61,10 +61,11 @@ def block_map(mask: Mask, nq: int, nk: int, block_m: int, block_n: int, words: M
         c.figure.add_annotation(text=f"<span style='color:{colours[k]}'>■</span> {names[k]}", xref="paper",
                                 yref="paper", x=place, y=1, yshift=8, xanchor="left", yanchor="bottom", showarrow=False,
                                 font={"size": s.body, "color": t.ink}, borderpad=0)
-        place += 0.27
-    c.figure.update_xaxes(range=[0, nk], title_text=words["keys"], showgrid=False, constrain="domain")
+        place += 0.2
+    c.figure.update_xaxes(range=[0, nk], title_text=words["keys"], showgrid=False, constrain="domain",
+                          constraintoward="left")
     c.figure.update_yaxes(range=[nq, 0], title_text=words["queries"], showgrid=False, scaleanchor="x",
-                          constrain="domain")
+                          constrain="domain", constraintoward="top")
     if not 0.25 <= nq / max(nk, 1) <= 4:  # a strip would be unreadable at equal scales
         c.figure.update_yaxes(scaleanchor=False)
     rows = [{"query_block": i, "key_block": j, "kind": ("skipped", "crossing", "full")[k]}
@@ -76,7 +77,7 @@ def patterns(grids: Mapping[str, Any], labels: Sequence[str], title: str, subtit
              theme: str = "light", size: str = "page") -> go.Figure:
     """Small square pictures in a row: which pairs of query (down) and key (across) are computed. Values 0 to 1."""
     s, t = style.size_of(size), style.theme_of(theme)
-    c = canvas.new(title, subtitle, foot, theme, size, axis=False, above=2.4, height=390)
+    c = canvas.new(title, subtitle, foot, theme, size, axis=False, above=2.4, height=335)
     count = len(grids)
     for i, (label, grid) in enumerate(zip(labels, grids.values())):
         low, high = i / count, (i + 0.88) / count

@@ -25,15 +25,16 @@ def sequence(lanes: Sequence[str], messages: Sequence[Message], loop: tuple[int,
     c.figure.add_shape(type="rect", x0=-0.42, x1=len(lanes) - 0.58, y0=begin - 0.62, y1=end + 0.42, layer="below",
                        fillcolor=style.mix(c.theme.ink, c.theme.ground, 0.045),
                        line={"color": c.theme.muted, "width": 1, "dash": "dot"})
-    c.figure.add_annotation(x=-0.41, y=begin - 0.6, text=f"<i>{name}</i>", xanchor="left", yanchor="top", xshift=4,
-                            yshift=-2, showarrow=False, font={"size": s.small + 1, "color": c.theme.ink})
+    c.figure.add_annotation(x=len(lanes) - 0.6, y=begin, text=f"<i>{name}</i>", xanchor="right", xshift=-70, yshift=4,
+                            showarrow=False, font={"size": s.body, "color": c.theme.ink})
     for i, lane in enumerate(lanes):
         c.figure.add_shape(type="line", x0=i, x1=i, y0=-0.6, y1=last, layer="below",
                            line={"color": c.theme.muted, "width": 1.5})
         c.figure.add_annotation(x=i, y=1, yref="paper", text=f"<b>{lane}</b>", yanchor="bottom", yshift=4,
                                 showarrow=False, borderpad=0, font={"size": s.body, "color": c.theme.ink})
-    c.figure.add_scatter(x=[m[1] for m in messages], y=list(range(len(messages))), mode="markers", hoverinfo="skip",
-                         marker={"size": 8, "color": [style.tensor_colour(m[3]) for m in messages]})
+    within = [(m[0], y, style.tensor_colour(m[3])) for y, m in enumerate(messages) if m[0] == m[1]]
+    c.figure.add_scatter(x=[x for x, *_ in within], y=[y for _, y, _ in within], mode="markers", hoverinfo="skip",
+                         marker={"size": 11, "color": [colour for *_, colour in within]})
     for y, (source, target, text, tensor) in enumerate(messages):
         colour = style.tensor_colour(tensor)
         if source == target:
@@ -42,8 +43,9 @@ def sequence(lanes: Sequence[str], messages: Sequence[Message], loop: tuple[int,
             continue
         c.figure.add_annotation(x=target, y=y, ax=source, ay=y, xref="x", yref="y", axref="x", ayref="y", text="",
                                 showarrow=True, arrowhead=2, arrowsize=1.1, arrowwidth=2.5, arrowcolor=colour)
-        c.figure.add_annotation(x=(source + target) / 2, y=y, text=text, showarrow=False, yanchor="bottom", yshift=2,
-                                borderpad=0, font={"size": s.body, "color": c.theme.ink})
+        beside = source + (0.5 if target > source else -0.5)  # between two lanes, so on none of them
+        c.figure.add_annotation(x=beside, y=y, text=text, showarrow=False, yanchor="bottom", yshift=2, borderpad=0,
+                                font={"size": s.body, "color": c.theme.ink})
     c.figure.update_xaxes(range=[-0.5, len(lanes) - 0.4], visible=False)
     c.figure.update_yaxes(range=[last, -0.8], visible=False)
     return canvas.finish(c, pd.DataFrame([{"step": i + 1, "from": lanes[a], "to": lanes[b], "what": text}

@@ -16,33 +16,35 @@ Bar = tuple[str, float, str]  # label, bytes, tensor whose colour it has
 
 def beside_levels(bars: Sequence[Bar], levels: Mapping[str, float], axis: str, title: str, subtitle: str, foot: str,
                   theme: str = "light", size: str = "page") -> go.Figure:
-    """Bars of bytes on a log axis, with a line at the capacity of each level of memory."""
+    """Points of bytes on a log axis, with a line at the capacity of each level of memory."""
     s = style.size_of(size)
     names = [name for name, *_ in bars]
-    c = canvas.new(title, subtitle, foot, theme, size, left=canvas.beside(names, s.body), right=80, above=3.0,
-                   height=260 + 46 * len(bars))
+    c = canvas.new(title, subtitle, foot, theme, size, left=canvas.beside(names, s.body), right=80, above=5.4,
+                   height=285 + 46 * len(bars))
     values = [v for _, v, _ in bars] + list(levels.values())
     low, high = min(values) / 8, max(values) * 2
     for name, value, tensor in bars:
         colour = style.tensor_colour(tensor)
-        c.figure.add_bar(x=[value], y=[name], orientation="h", width=0.6, marker={"color": colour},
-                         hovertemplate=f"{name}: {units.nbytes(value)}<extra></extra>")
+        c.figure.add_scatter(x=[low, value], y=[name, name], mode="lines+markers", line={"color": colour, "width": 4},
+                             marker={"size": [0, 1.3 * s.marker], "color": colour, "opacity": 1},
+                             hovertemplate=f"{name}: {units.nbytes(value)}<extra></extra>")
         c.figure.add_annotation(x=math.log10(value), y=name, text=f"<b>{units.nbytes(value, 4)}</b>",
-                                xanchor="left", xshift=7, showarrow=False, bgcolor=c.theme.ground, borderpad=1,
+                                xanchor="left", xshift=14, showarrow=False, bgcolor=c.theme.ground, borderpad=1,
                                 font={"size": s.body, "color": c.theme.ink})
     axis_range = [math.log10(low), math.log10(high)]
     width = s.narrow - c.left - c.right
     taken: list[tuple[float, float, int]] = []
     for name, value in sorted(levels.items(), key=lambda item: item[1]):
-        label = f"{name}<br>{units.nbytes(value)}"
+        label = f"{name} {units.nbytes(value)}"
         at = (math.log10(value) - axis_range[0]) / (axis_range[1] - axis_range[0]) * width
         half = text_width(label, s.small) / 2 + 4
-        line = 1 if any(at - half < end and start < at + half and row == 0 for start, end, row in taken) else 0
+        line = next(n for n in range(len(levels)) if not any(
+            at - half < end and start < at + half and row == n for start, end, row in taken))
         taken.append((at - half, at + half, line))
         c.figure.add_shape(type="line", x0=value, x1=value, y0=0, y1=1, yref="paper", layer="below",
                            line={"color": c.theme.muted, "width": 1.5, "dash": "dash"})
         c.figure.add_annotation(x=math.log10(value), y=1, yref="paper", text=label, yanchor="bottom", xanchor="center",
-                                yshift=2 + line * 2.6 * s.small, showarrow=False, borderpad=0, bgcolor=c.theme.ground,
+                                yshift=2 + line * 1.5 * s.small, showarrow=False, borderpad=0, bgcolor=c.theme.ground,
                                 font={"size": s.small, "color": c.theme.ink})
     c.figure.update_xaxes(**canvas.log_axis(low, high, "B"), title_text=axis)
     c.figure.update_yaxes(autorange="reversed", showgrid=False)

@@ -65,8 +65,8 @@ def blocks_and_bytes(rows: Sequence[int], moved: Sequence[float], floor: float, 
         canvas.write(c, placer.put(text, x, y, s.body, distance=7, sides=((1, 1), (1, -1), (0, 1), (0, -1))), s.body,
                      x_log=True, y_log=True)
     if largest and largest < rows[-1]:
-        canvas.write(c, placer.put(words["fits"], edge, high / 1.6, s.body, distance=8, sides=((-1, -1), (1, -1))),
-                     s.body, x_log=True, y_log=True)
+        spot = placer.put(words["fits"], edge, floor * 2, s.body, distance=8, sides=((-1, 0), (1, 0), (-1, 1)))
+        canvas.write(c, spot, s.body, x_log=True, y_log=True)
     c.figure.update_xaxes(**x_axis, title_text=words["x"])
     c.figure.update_yaxes(**y_axis, title={"text": words["y"], "standoff": s.body / 2})
     data = [{"block_m": m, "bytes": v, "kind": "predicted"} for m, v in zip(rows, moved)]

@@ -11,7 +11,7 @@ from pathlib import Path
 from profiler.errors import BadInput
 
 ROOT = Path(__file__).resolve().parents[2]
-AROUND = 3  # lines of context on each side
+AROUND = 2  # lines of context on each side
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ POINTS: dict[str, tuple[tuple[str, str], ...]] = {
     "mask": (("kernels/flash2.py", "full_end = tl.maximum("), ("kernels/flash2.py", "s = tl.where(visible, s")),
     "state": (("kernels/flash2.py", "m_new = tl.maximum(m_i"), ("kernels/flash2.py", "acc = acc * alpha")),
     "lse": (("kernels/flash2.py", "lse = (m_i + tl.log2(divisor))"),),
-    "recompute": (("kernels/flash2_backward.py", "p = tl.exp2(s * qk_scale"),
+    "recompute": (("kernels/flash2_backward.py", "p = tl.exp2(s * qk_scale + neg_lse[None, :])"),
                   ("kernels/flash2_backward.py", "delta = tl.sum(o * do, 1)")),
     "hardware": (("kernels/flash2.py", "p = tl.exp2(s * scale_log2"), ("kernels/flash2.py", "TensorDescriptor(t")),
     "output": (("kernels/flash2.py", "o_source.store("), ("kernels/flash2.py", "tl.store(o_source")),

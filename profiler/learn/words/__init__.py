@@ -10,7 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
-LANGUAGES = {"en": "English"}
+LANGUAGES = {"en": "English", "zh": "简体中文"}
 
 
 class Words:

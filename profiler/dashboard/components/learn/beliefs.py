@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import streamlit as st
@@ -21,28 +21,49 @@ VERDICTS = {beliefs.REFUTED: ":material/cancel:", beliefs.CONFIRMED: ":material/
 
 
 def draw(words: Words, common: Words) -> None:
-    source = parts.source()
-    if source is None:
-        st.markdown(common("no_source"))
+    sources = parts.sources()
+    if sources:
+        st.markdown(words("lead", source=boxes.plain(sources[0].label)))
     else:
-        st.markdown(words("lead", source=boxes.plain(source.label)))
-    claims = {c.id: c for c in store.derive(source, evidence.evaluate)} if source else {}
+        st.markdown(common("no_source"))
     for key, ids in beliefs.CLAIMS.items():
         with st.container(border=True):
             st.subheader(words(key))
             st.markdown(words(f"{key}_why"))
-            if source is None:
+            if not sources:
                 continue
             if key in beliefs.OWN:
-                found = store.derive(source, beliefs.OWN[key])
-                st.markdown(f"{VERDICTS[found.verdict]} **{words(f'verdict_{found.verdict}')}**")
+                own = beliefs.OWN[key]
+                found, where = _first(sources, lambda one, own=own: store.derive(one, own), beliefs.UNKNOWN)
+                st.markdown(f"{VERDICTS[found.verdict]} **{words(f'verdict_{found.verdict}')}**"
+                            + _origin(words, where, sources))
                 said = words(f"{key}_found", **_values(found.values)) if found.values else words("not_decided")
                 st.markdown(said)
             if ids:
                 st.caption(words("claims_language"))
-            for claim in (claims[one] for one in ids):
-                st.markdown(f"{ICONS[claim.verdict]} **{claim.verdict}** · {boxes.plain(claim.statement)}")
+            for name in ids:
+                claim, where = _first(sources, lambda one, name=name: _claims(one)[name], evidence.CANNOT_TELL)
+                st.markdown(f"{ICONS[claim.verdict]} **{claim.verdict}** · {boxes.plain(claim.statement)}"
+                            + _origin(words, where, sources))
                 st.caption(boxes.plain(claim.missing or claim.sentence))
+
+
+def _claims(source: store.Source) -> dict[str, evidence.Claim]:
+    return {claim.id: claim for claim in store.derive(source, evidence.evaluate)}
+
+
+def _first(sources: Sequence[store.Source], ask: Callable[[store.Source], Any],
+           undecided: str) -> tuple[Any, store.Source]:
+    """The chosen source's answer; where it cannot tell, that of the first source that can."""
+    own = ask(sources[0])
+    if own.verdict != undecided:
+        return own, sources[0]
+    others = ((ask(one), one) for one in sources[1:])
+    return next(((said, one) for said, one in others if said.verdict != undecided), (own, sources[0]))
+
+
+def _origin(words: Words, where: store.Source, sources: Sequence[store.Source]) -> str:
+    return "" if where is sources[0] else f" · {words('from', source=boxes.plain(where.label))}"
 
 
 def _values(values: Mapping[str, Any]) -> dict[str, str]:

@@ -28,7 +28,7 @@ def draw(words: Words, common: Words) -> None:
         dtype = state.select(words("dtype"), "dtype", types, "fp16", st.segmented_control)
     shape = AttentionShape(1, calls, n, n, d, dtype=dtype)
     size = sizes.sizes(shape)
-    source = parts.source()
+    source = next(iter(parts.sources()), None)
     bundle = store.load(source) if source else None
     levels = store.derive(source, evidence.pyramid) if source else []
     name = parts.gpu_name(bundle) if bundle else ""

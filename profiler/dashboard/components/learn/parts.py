@@ -49,14 +49,14 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
                           for line in lines))
 
 
-def source() -> store.Source | None:
-    """The source chosen on other pages, else the first recorded one; None where nothing is loaded."""
+def sources() -> list[store.Source]:
+    """Every source: first the one chosen on other pages, else the first recorded one; empty where nothing is loaded."""
     everything = store.sources()
     if not everything:
-        return None
+        return []
     recorded = [key for key, one in everything.items() if one.origin == "recorded"]
     key = state.choose(store.SOURCE_PARAMETER, list(everything), (recorded or list(everything))[0])
-    return everything[key]
+    return [everything[key], *(one for other, one in everything.items() if other != key)]
 
 
 def gpu_name(bundle: Bundle) -> str:

@@ -19,12 +19,11 @@ from profiler.spec import AttentionShape
 KIB = (32, 48, 64, 100, 128, 164, 192, 228)
 
 
-def measured(bundle: Bundle, shape: AttentionShape, block_n: int) -> Mapping[int, float]:
-    """Block rows -> bytes counted from L2 to the SMs on this shape, with this many keys in a block."""
+def measured(bundle: Bundle, shape: AttentionShape) -> Mapping[int, float]:
+    """Block rows -> bytes counted from L2 to the SMs on this shape. Keys in a block do not change them."""
     rows = theorem.frame(bundle, shape)
-    rows = rows[rows["kind"].eq("measured") & rows["quantity"].eq("l2_to_sm") & rows["bytes"].gt(0)
-                & rows["block_n"].eq(block_n)]
-    return {int(m): float(b) for m, b in zip(rows["block_m"], rows["bytes"])}
+    rows = rows[rows["kind"].eq("measured") & rows["quantity"].eq("l2_to_sm") & rows["bytes"].gt(0)]
+    return {int(m): float(b) for m, b in zip(rows["block_m"], rows["bytes"]) if m in sram.ROWS}
 
 
 def draw(words: Words, common: Words) -> None:
@@ -45,17 +44,21 @@ def draw(words: Words, common: Words) -> None:
     now, half = sram.moved(shape, bm, bn), sram.moved(shape, 2 * bm, bn)
     largest, tiles = sram.largest_rows(kib << 10, bn, d), sram.tile_bytes(bm, bn, d)
     floor = sram.floor(shape)
-    source = parts.source()
-    points = store.derive(source, measured, shape, bn) if source else {}
-    points = {m: b for m, b in points.items() if m in sram.ROWS}
+    points: dict[int, float] = {}
+    named = []
+    for source in parts.sources():
+        found = store.derive(source, measured, shape)
+        if found.keys() - points.keys():
+            named.append(source.label)
+        points = {**found, **points}
     fits = words("fits_yes", largest=largest, sram=kib) if largest else words("fits_no", sram=kib)
     names = {name: words(name) for name in ("x", "y", "moved", "floor", "unfused", "fits", "measured")}
     parts.figure(learn_sram.blocks_and_bytes(
         sram.ROWS, lines, floor, sram.unfused(shape), bm, largest, points, names,
         words("title", bm=bm, moved=units.nbytes(now), half=units.nbytes(half)),
-        words("subtitle", n=units.whole(n), d=d, bn=bn, fits=fits), common("foot_predicted"), charts.theme()), "sram")
-    if points and source:
-        st.caption(words("measured_note", source=boxes.plain(source.label)))
+        words("subtitle", n=units.whole(n), d=d, bn=bn, fits=fits), words("foot"), charts.theme()), "sram")
+    if points:
+        st.caption(words("measured_note", source=boxes.plain(", ".join(named))))
     if tiles > kib << 10:
         st.warning(words("does_not_fit", bm=bm, need=units.nbytes(tiles), sram=units.nbytes(kib << 10)),
                    icon=":material/memory:")
