@@ -105,6 +105,8 @@ def title(data: pd.DataFrame) -> str:
         if len(bounds) and len(taken):
             worst = bounds.loc[bounds["ns"].astype(float).idxmax()]
             share = 100 * worst["ns"] / taken.iloc[0]
-            who = "naive" if labels.is_naive(name) else "FlashAttention"
-            parts.append(f"the {ROOFS[worst['row']]} roof asks for {units.percent(share, 2)} of {who}'s time")
-    return labels.sentence(", ".join(parts)) if parts else "Time of each implementation"
+            parts.append((ROOFS[worst["row"]], f"{units.percent(share, 2)} of {labels.implementation(name)}'s time"))
+    if len(parts) == 2 and parts[0][0] == parts[1][0]:
+        return f"The {parts[0][0]} roof asks for {parts[0][1]} and {parts[1][1]}"
+    said = ", ".join(f"the {roof} roof asks for {share}" for roof, share in parts)
+    return labels.sentence(said) if said else "Time of each implementation"

@@ -11,18 +11,25 @@ from profiler.spec import AttentionShape, Mask
 IMPLEMENTATIONS = {
     "naive": "naive", "naive_folded": "naive, scale folded", "flash1": "FlashAttention-1 schedule",
     "flash2": "FlashAttention-2 (Triton)", "flash_hopper": "FlashAttention (Hopper)", "flash_decode": "split-KV decode",
+    "decode": "split-KV decode",
     "flash_varlen": "FlashAttention-2, varlen", "flash_sparse": "FlashAttention-2, block-sparse",
     "sdpa_flash": "SDPA flash", "sdpa_cudnn": "SDPA cuDNN", "sdpa_math": "SDPA math",
     "sdpa_efficient": "SDPA memory-efficient", "fa3": "FlashAttention-3", "fa4": "FlashAttention-4",
 }
 STAGES = {
     "scores": "S = Q·Kᵀ", "scale": "S = S·scale", "mask": "S = mask(S)", "softmax": "P = softmax(S)",
-    "values": "O = P·V", "attention": "attention",
+    "values": "O = P·V", "attention": "attention", "merge": "merge the parts",
+    "d_values": "dV = Pᵀ·dO", "d_weights": "dP = dO·Vᵀ", "d_softmax": "dS = P∘(dP − Δ)", "d_mask": "dS = mask(dS)",
+    "d_scale": "dS = dS·scale", "d_queries": "dQ = dS·K", "d_keys": "dK = dSᵀ·Q",
+    "prepare": "Δ = Σ dO∘O", "keys": "dK and dV", "queries": "dQ", "finish": "dQ from its sum",
 }
 STAGE_SHORT = {"scores": "Q·Kᵀ", "scale": "scale", "mask": "mask", "softmax": "softmax", "values": "P·V",
-               "attention": "attention"}
+               "merge": "merge", "d_values": "Pᵀ·dO", "d_weights": "dO·Vᵀ", "d_softmax": "softmax'", "d_mask": "mask'",
+               "d_scale": "scale'", "d_queries": "dS·K", "d_keys": "dSᵀ·Q", "prepare": "Δ", "keys": "dK, dV",
+               "queries": "dQ", "finish": "dQ"}
 TENSORS = {"q": "Q", "k": "K", "v": "V", "o": "O", "s": "S", "p": "P", "lse": "LSE", "delta": "Δ", "do": "dO",
-           "dq": "dQ", "dk": "dK", "dv": "dV", "m": "m", "l": "l"}
+           "dq": "dQ", "dk": "dK", "dv": "dV", "dp": "dP", "ds": "dS",
+           "m": "m", "l": "l"}
 
 
 def implementation(name: Any) -> str:
@@ -42,7 +49,7 @@ def is_naive(name: str) -> bool:
 
 def stage(name: Any, short: bool = False) -> str:
     """The display name of a stage: ``scores`` reads "S = Q·Kᵀ", short "Q·Kᵀ"."""
-    words = STAGE_SHORT if short else STAGES
+    words = {**STAGES, **STAGE_SHORT} if short else STAGES
     return "unnamed" if units.missing(name) else words.get(name, str(name).replace("_", " "))
 
 

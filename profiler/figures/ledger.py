@@ -15,10 +15,13 @@ from profiler.evidence.ledger import DIRTY
 from profiler.evidence.ledger import ledger as rows_of
 from profiler.figures import canvas, labels, style, units
 from profiler.figures.ledger_rows import MARKS, draw_row
+from profiler.figures.place import text_width
 from profiler.spec import AttentionShape
 
 COLUMNS = ["implementation", "stage", "launches", "direction", "tensor", "cause", "nxn_pass", "bytes", "kind",
            "predicted_bytes", "residual_bytes"]
+MATRICES = ("S", "P", "dP", "dS")  # N×N tensors: a pass over one is numbered
+NEEDED = {"forward": "Q, K, V and O once each", "backward": "Q, K, V, O, dO, LSE in and dQ, dK, dV out, once each"}
 ROW, HEADER, GAP = 1.0, 0.72, 0.2  # heights in rows
 
 
@@ -27,7 +30,7 @@ def frame(bundle: Bundle, shape: AttentionShape, implementations: Sequence[str] 
     """One row a stage, direction and tensor, or named residual: bytes (null where not counted) and the prediction.
 
     A launch's total is measured; its split by tensor is derived. A residual has a ``cause`` and no tensor; its bytes
-    are 0 where less was counted than predicted. nxn_pass numbers an implementation's passes over S and P from 1.
+    are 0 where less was counted than predicted. nxn_pass numbers an implementation's passes over N×N tensors from 1.
     """
     return _frame(Facts(bundle), shape, implementations, direction)
 
@@ -39,7 +42,7 @@ def _frame(facts: Facts, shape: AttentionShape, implementations: Sequence[str], 
         if run is None or not run.rows:
             continue
         for row in [asdict(r) for r in rows_of(facts, run)] or _unknown(run):
-            square = row["tensor"] in ("S", "P")
+            square = row["tensor"] in MATRICES
             passes += square
             out.append({**row, "launches": ", ".join(map(str, row["launches"])), "bytes": row["measured_bytes"],
                         "tensor": row["tensor"] or None, "cause": row["cause"] or None,
@@ -90,9 +93,11 @@ def ledger(bundle: Bundle, shape: AttentionShape, implementations: Sequence[str]
     if compulsory:
         c.figure.add_shape(type="line", x0=compulsory, x1=compulsory, y0=0, y1=bottom, name="compulsory",
                            line={"color": c.theme.ink, "width": 1.5, "dash": "dash"})
-        c.figure.add_annotation(x=compulsory, y=0, yanchor="bottom", xanchor="left", xshift=-1, showarrow=False,
-                                borderpad=0, name="compulsory", font={"size": s.body, "color": c.theme.ink},
-                                text=f"compulsory: {units.nbytes(compulsory)}, Q, K, V and O once each")
+        text = f"compulsory: {units.nbytes(compulsory)}, {NEEDED[direction]}"
+        ahead = text_width(text, s.body) < (reach - compulsory) * pixels[0]
+        c.figure.add_annotation(x=compulsory, y=0, yanchor="bottom", xanchor="left" if ahead else "right",
+                                xshift=-1 if ahead else 1, showarrow=False, borderpad=0, name="compulsory", text=text,
+                                font={"size": s.body, "color": c.theme.ink})
     step = canvas.step(reach)
     ticks = [step * i for i in range(int(reach / step) + 1)]
     c.figure.update_xaxes(range=[0, reach], tickvals=ticks, ticktext=[units.tick(v, "B") for v in ticks],
@@ -111,7 +116,7 @@ def title(data: pd.DataFrame, present: Sequence[str], compulsory: float | None) 
     if not naive and not fused:
         return "HBM bytes by stage, with counters missing"
     one = naive or fused
-    words = f"{labels.sentence(labels.implementation(one))} attention" if naive else labels.implementation(one)
+    words = labels.sentence(labels.implementation(one)) + (" attention" if naive else "")
     words += f" moves {units.nbytes(moved[one])} through HBM"
     if naive and fused and moved[fused] >= moved[naive]:
         return (f"{labels.implementation(fused)} moves {units.nbytes(moved[fused])} through HBM, "
@@ -131,7 +136,7 @@ def _total(data: pd.DataFrame, name: str) -> float | None:
 
 def _subtitle(shape: AttentionShape, direction: str, data: pd.DataFrame, l2: int | None) -> str:
     passes = data["nxn_pass"].max()
-    one = f"One N×N matrix is {units.nbytes(shape.matrix_bytes)}"
+    one = f"One {'N×N' if shape.nq == shape.nk else 'Nq×Nk'} matrix is {units.nbytes(shape.matrix_bytes)}"
     if l2:
         fits = shape.matrix_bytes <= l2
         one += f", {'within' if fits else 'above'} the {units.nbytes(l2)} of L2"
@@ -166,7 +171,7 @@ def _reach(data: pd.DataFrame, share: float, compulsory: float) -> float:
     """The end of the byte axis; beside a long row with a segment too short for its name there is room for that."""
     rows = data.groupby(["implementation", "stage"])
     ends = rows[["bytes", "predicted_bytes"]].sum().max(axis=1).astype(float)
-    short = rows["bytes"].min().fillna(0).astype(float) < 0.15 * ends.max()
+    short = rows["bytes"].min().fillna(0).astype(float) < 0.25 * ends.max()
     beside = float((ends / (1 - share))[short].max()) if short.any() else 0.0
     return max(1.06 * float(ends.max()), beside, 1.06 * compulsory)
 

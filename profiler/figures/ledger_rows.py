@@ -59,12 +59,27 @@ def draw_row(c: canvas.Canvas, mine: pd.DataFrame, name: str, y: float, pixels: 
                          hovertemplate="predicted, each tensor once: %{customdata[1]}<extra></extra>")
         end = max(end, float(need))
     if narrow:
-        end = max(end, compulsory)
+        lead = "+ " if len(narrow) < (mine["tensor"].notna() & mine["bytes"].ne(0).fillna(True)).sum() else ""
+        text = lead + _words(narrow) + aside
+        if end < compulsory < end + (text_width(text, s.body) + 1.4 * s.body) / pixels[0]:
+            end = compulsory  # the text would run over the line
         room = s.narrow - c.left - c.right - end * pixels[0] - s.body
-        lead = "+ " if len(narrow) < len(mine[mine["tensor"].notna()]) else ""
+        text = wrap(text, s.body, max(room, 8 * s.body))
+        if text_height(text, s.body) > pixels[1]:  # tensor by tensor they stand in the hover and the table
+            text = wrap(lead + _sums(narrow), s.body, max(room, 8 * s.body))
         c.figure.add_annotation(x=end, y=y - LIFT, xanchor="left", yanchor="middle", xshift=0.7 * s.body, align="left",
-                                text=wrap(lead + _words(narrow) + aside, s.body, max(room, 8 * s.body)), name=name,
-                                showarrow=False, borderpad=0, font={"size": s.body})
+                                text=text, name=name, showarrow=False, borderpad=0, font={"size": s.body})
+
+
+def _sums(segments: Sequence[dict[str, Any]]) -> str:
+    """Segments too many to name beside the row, by direction: "read 66.6 kB, written 528 kB"."""
+    parts = []
+    for way, done in (("read", "read"), ("write", "written")):
+        mine = [r["bytes"] for r in segments if r["direction"] == way]
+        if mine:
+            lost = any(units.missing(b) for b in mine)
+            parts.append(f"{done} {'not available' if lost else f'<b>{units.nbytes(sum(mine))}</b>'}")
+    return ", ".join(parts)
 
 
 def _what(r: dict[str, Any]) -> str:

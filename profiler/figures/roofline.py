@@ -80,10 +80,12 @@ def roofline(points: pd.DataFrame, roofs: Sequence[Roof] | Mapping[str, Sequence
             canvas.write(c, spot, s.body, x_log=True, y_log=True)
     _name_roofs(c, placer, lines)
     steps = drawn.drop(named.index)
-    for _, near in steps.groupby([steps["intensity"].map(_place), steps["flops_per_s"].map(_place)]):
-        text = ", ".join(labels.escape(text) for text in near["label"].drop_duplicates())
-        spot = placer.put(text, near["intensity"].iloc[0], near["flops_per_s"].iloc[0], s.body, distance=s.marker * 0.6)
-        canvas.write(c, spot, s.body, x_log=True, y_log=True)
+    shared = [near for _, near in steps.groupby([steps["intensity"].map(_place), steps["flops_per_s"].map(_place)])]
+    texts = {near.index[0]: ", ".join(map(labels.escape, near["label"].drop_duplicates())) for near in shared}
+    for group in _close(placer, list(steps.loc[list(texts)].itertuples()), s.body):
+        items = [(texts[r.Index], r.intensity, r.flops_per_s) for r in group]
+        for spot in placer.column(items, s.body, distance=s.marker * 0.9):
+            canvas.write(c, spot, s.body, x_log=True, y_log=True)
     return canvas.finish(c, pd.concat([points.assign(kind="point"), _roof_rows(groups)], ignore_index=True))
 
 

@@ -59,9 +59,11 @@ def title(points: pd.DataFrame, groups: Groups, level: str, arrow: tuple[str, st
     if at is None:
         return f"{labels.sentence(labels.count(len(drawn), 'point'))} by FLOP per {words} byte; a roof is missing"
     left = int((drawn["intensity"] < at).sum())
-    who = "The one point lies" if len(drawn) == 1 else f"All {labels.count(len(drawn), 'point')} lie" \
-        if left in (0, len(drawn)) else f"{units.whole(left)} of {units.whole(len(drawn))} points lie"
-    return f"{who} {'left' if left else 'right'} of the {words} ridge at {units.intensity(at)}"
+    many = f"{units.whole(left)} of {units.whole(len(drawn))} points lie"
+    if left in (0, len(drawn)):
+        many = {1: "The one point lies", 2: "Both points lie"}.get(
+            len(drawn), f"All {labels.count(len(drawn), 'point')} lie")
+    return f"{many} {'left' if left else 'right'} of the {words} ridge at {units.intensity(at)}"
 
 
 def _ridge(group: Sequence[Roof], level: str) -> float | None:

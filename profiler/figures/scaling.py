@@ -106,9 +106,10 @@ def _predicted(config: Any, quantity: str) -> float | None:
     prediction = predict(config)
     if quantity == "peak_memory":
         return prediction.peak_memory_bytes
-    if quantity != "dram_bytes" and any(quantity in stage.at_least for stage in prediction.stages):
+    level = {"dram_bytes": "dram"}.get(quantity, quantity)
+    if any(level in stage.at_least for stage in prediction.stages):
         return None  # a lower bound is not a line to be met
-    return prediction.level_bytes({"dram_bytes": "dram"}.get(quantity, quantity))
+    return prediction.level_bytes(level)
 
 
 def scaling(bundle: Bundle, shape: AttentionShape, quantity: str = "dram_bytes",

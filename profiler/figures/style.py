@@ -17,9 +17,9 @@ FONT = 'Inter, system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", A
 INPUTS, GRADIENTS, STATISTICS = "#0072B2", "#56B4E9", "#009E73"
 SCORES, PROBABILITIES, SPECIAL = "#E69F00", "#D55E00", "#7B61A8"
 TENSOR = {
-    "s": SCORES, "p": PROBABILITIES, **dict.fromkeys("qkvo", INPUTS),
-    **dict.fromkeys(("do", "dq", "dk", "dv"), GRADIENTS),
-    **dict.fromkeys(("lse", "delta", "m", "l", "partial o", "partial lse"), STATISTICS),
+    **dict.fromkeys(("s", "ds"), SCORES), **dict.fromkeys(("p", "dp"), PROBABILITIES), **dict.fromkeys("qkvo", INPUTS),
+    **dict.fromkeys(("do", "dq", "dk", "dv", "dq sum"), GRADIENTS),
+    **dict.fromkeys(("lse", "lse'", "delta", "δ", "m", "l", "partial o", "partial lse"), STATISTICS),
 }
 OTHER = "#8A939E"  # bytes of no tensor that the model knows
 
@@ -39,7 +39,7 @@ class Mark:
 
 IMPLEMENTATION = {
     "naive": Mark("#D55E00", "circle"), "naive_folded": Mark("#D55E00", "cross"), "flash1": Mark("#56B4E9", "square"),
-    "flash2": Mark("#0072B2", "square"), "flash_hopper": Mark("#009E73", "star"),
+    "flash2": Mark("#0072B2", "square"), "decode": Mark("#0072B2", "diamond"), "flash_hopper": Mark("#009E73", "star"),
     "sdpa_flash": Mark("#7A838E", "diamond"), "sdpa_cudnn": Mark("#7A838E", "triangle-up"),
     "sdpa_math": Mark("#9AA2AC", "x"), "sdpa_efficient": Mark("#9AA2AC", "pentagon"),
     "fa3": Mark("#68717C", "triangle-down"), "fa4": Mark("#68717C", "hexagon"),
@@ -63,7 +63,7 @@ def kernel_mark(place: int) -> Mark:
 def layer(name: Any) -> int:
     """Drawing order, lowest first: peers, then naive, then our kernels, so that none of ours is hidden."""
     text = str(name)
-    return 2 if text.startswith("flash") else 1 if text.startswith("naive") else 0
+    return 2 if text.startswith("flash") or text == "decode" else 1 if text.startswith("naive") else 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,9 @@ from profiler.spec import AttentionShape
 
 KNOBS = ("block_m", "block_n", "num_warps", "num_stages")
 MEASURES = {"registers": "registers_per_thread", "shared": "shared_bytes_per_block", "spills": "spill_requests",
-            "l2_to_sm": "l2_to_sm_bytes", "waves": "waves_per_sm", "occupancy": "theoretical_occupancy_pct"}
+            "l2_to_sm": "l2_to_sm_bytes", "tensor_flops": "tensor_flops", "fp32_flops": "fp32_flops",
+            "waves": "waves_per_sm", "occupancy": "theoretical_occupancy_pct"}
+SUMS = ("l2_to_sm", "spills", "tensor_flops", "fp32_flops")  # over the launches of a call; the others of its longest
 COLUMNS = ["config_id", "implementation", *KNOBS, "time", "time_kind", "versus_best", *MEASURES, "limiter", "launch",
            "status", "reasons"]
 MORE = 1.05  # a counter that exceeds the fastest one's by less than this does not tell them apart
@@ -49,8 +51,7 @@ def frame(bundle: Bundle, shape: AttentionShape, implementation: str = "flash2",
             one = launches.sort_values("duration_ns").iloc[-1]  # the longest launch stands for a call of several
             row |= {name: one[column] for name, column in MEASURES.items()}
             row |= {"limiter": one["occupancy_limiter"], "launch": one["launch"],
-                    "l2_to_sm": select.total(launches["l2_to_sm_bytes"]),
-                    "spills": select.total(launches["spill_requests"])}
+                    **{name: select.total(launches[MEASURES[name]]) for name in SUMS}}
         out.append(row)
     numbers = [*KNOBS, "time", "versus_best", *MEASURES]
     data = pd.DataFrame(out, columns=COLUMNS).astype(dict.fromkeys(numbers, "Float64") | {"launch": "Int64"})
@@ -87,6 +88,10 @@ def reasons(row: dict[str, Any], best: dict[str, Any]) -> list[tuple[str, str]]:
     out = []
     if (pair := both("spills")) and pair[0] > MORE * pair[1]:
         out.append(("spill registers to local memory", f"spills: {units.whole(pair[0])} requests to local memory"))
+    for name, cause, what in (("tensor_flops", "compute more on Tensor Cores", "the Tensor Core FLOPs"),
+                              ("fp32_flops", "do more fp32 work beside the matmuls", "the fp32 FLOPs")):
+        if (pair := both(name)) and pair[1] and pair[0] > MORE * pair[1]:
+            out.append((cause, f"{units.times(pair[0] / pair[1])} {what}"))
     if (pair := both("l2_to_sm")) and pair[1] and pair[0] > MORE * pair[1]:
         out.append(("read more from L2", f"{units.times(pair[0] / pair[1])} the L2 → SM bytes"))
     if (pair := both("occupancy")) and MORE * pair[0] < pair[1]:
