@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from profiler.collect import join, worker
+from profiler.collect import gpu, join, lock, worker
 from profiler.collect.passes import QUIET_S, Reporter, time_all
 from profiler.spec import AttentionShape, Mask, RunConfig
 from profiler.table import records
@@ -38,10 +39,10 @@ def bench(
 ) -> dict[str, Any]:
     """{"rows": timings rows with tflops_per_s and speedup, "ceilings", "environment", "convention"}."""
     configs = list({config.config_id: config for config in configs}.values())
-    with tempfile.TemporaryDirectory(prefix="flashscope-") as name:
-        times = time_all(
-            configs, Path(name), device=device, seed=seed, quiet_s=quiet_s, reporter=Reporter(progress, len(configs))
-        )
+    alone = lock.measuring(gpu.identity()) if device == "cuda" else nullcontext()
+    with tempfile.TemporaryDirectory(prefix="flashscope-") as name, alone:
+        reporter = Reporter(progress, len(configs), counters=False)
+        times = time_all(configs, Path(name), device=device, seed=seed, quiet_s=quiet_s, reporter=reporter)
     rows = records(join.timing_table(configs, times))
     reference = {_shape_key(row): row["median_ns"] for row in rows if row["implementation"] == REFERENCE}
     for row, config in zip(rows, configs):

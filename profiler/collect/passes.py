@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from profiler.collect import failures, ncu, watch, worker
+from profiler.collect import failures, ncu, pace, watch, worker
 from profiler.errors import BadInput, NcuFailed, NcuLocked, NoProgress, RunFailed, WorkerFailed
 from profiler.spec import RunConfig
 
@@ -18,17 +18,35 @@ QUIET_S = 180.0
 
 
 class Reporter:
-    """Turns what the passes do into progress(text, done, total)."""
+    """Turns what the passes do into progress(text, done, total), with the time each took and what is left."""
 
-    def __init__(self, progress: Callable[[str, int, int], None], total: int):
-        self._progress, self._total, self._done = progress, total, 0
+    def __init__(
+        self,
+        progress: Callable[[str, int, int], None],
+        configs: int,
+        *,
+        counters: bool,
+        known: Mapping[str, float] | None = None,
+    ):
+        self._progress, self._known = progress, dict(known or {})
+        left = {pace.COUNTERS: configs, pace.TIMING: configs} if counters else {pace.TIMING: configs}
+        self._total, self._done = sum(left.values()), 0
+        self.pace = pace.Pace(left, self._known)
 
-    def say(self, text: str) -> None:
-        self._progress(text, self._done, self._total)
+    def begin(self) -> None:
+        """Say what is known of a run's length before it starts; nothing where no earlier run was measured."""
+        remaining = self.pace.remaining_s()
+        if remaining is not None and self._total:
+            passes = int(self._known.get("passes", 0)) if pace.COUNTERS in self.pace.left else 0
+            replays = f", {passes} replay passes a launch" if passes else ""
+            text = f"about {pace.duration(remaining)} by an earlier run on this GPU{replays}"
+            self._progress(text, self._done, self._total)
 
-    def done(self, count: int, text: str) -> None:
+    def done(self, kind: str, count: int, text: str, *, measured: bool = True) -> None:
+        """``count`` configurations of the pass ``kind`` have ended."""
         self._done += count
-        self.say(text)
+        self.pace.took(kind, count, measured=measured)
+        self._progress(f"{kind}: {text}{self.pace.words(kind)}", self._done, self._total)
 
 
 class Partial:
@@ -94,6 +112,7 @@ class Chunk:
         self._done = folder / f"chunk-{number}.done"
         self.command, self.passes = "", 0
         self.unknown: list[str] = []  # metrics that this ncu does not have
+        self._told = 0  # configurations reported as done; what a crash repeats is not reported again
         self._own_lock = False  # ncu's lock file in a folder of this run's own
 
     def records(self) -> list[dict[str, Any]]:
@@ -104,7 +123,7 @@ class Chunk:
         if self._done.is_file():
             facts = json.loads(self._done.read_text(encoding="utf-8"))
             self.command, self.passes, self.unknown = facts["command"], facts["passes"], facts["unknown"]
-            reporter.done(len(self.configs), "counters: taken from the unfinished run")
+            reporter.done(pace.COUNTERS, len(self.configs), "taken from the unfinished run", measured=False)
             return
         left = list(self.configs)
         aside: list[dict[str, Any]] = []
@@ -118,6 +137,8 @@ class Chunk:
                 if error is None:
                     shutil.move(folder / "report.ncu-rep", self.report)
                     found += aside
+                    if len(self.configs) > self._told:
+                        reporter.done(pace.COUNTERS, len(self.configs) - self._told, f"{len(aside)} set aside")
                     self._records.write_text("".join(json.dumps(r) + "\n" for r in found), encoding="utf-8")
                     self._done.write_text(
                         json.dumps({"command": self.command, "passes": self.passes, "unknown": self.unknown}),
@@ -150,7 +171,7 @@ class Chunk:
         worker.write_plan(plan, "counters", configs, device=self._device, seed=self._seed)
         arguments = ncu.command(tool.path, worker.command(plan, records), export=Path(report.name), metrics=metrics)
         self.command = ncu.public_command(arguments)
-        counted = Follower(records, "counters", reporter)
+        counted = Follower(records, "counters", reporter, self._told)
         seen = watch.follow(
             arguments,
             cwd=folder,
@@ -159,6 +180,8 @@ class Chunk:
             moved=counted.moved,
             on_line=lambda line, seen: counted.kernel(seen.kernel),
         )
+        counted.moved()
+        self._told = counted.told
         self.passes = max(self.passes, seen.passes)
         error = failures.diagnose(seen)
         if error is None and not report.is_file():
@@ -169,11 +192,11 @@ class Chunk:
 
 
 class Follower:
-    """Watches a record file grow and reports each configuration as it ends."""
+    """Watches a record file grow and reports each configuration as it ends, beyond the ``told`` reported before."""
 
-    def __init__(self, path: Path, kind: str, reporter: Reporter):
+    def __init__(self, path: Path, kind: str, reporter: Reporter, told: int = 0):
         self._path, self._kind, self._reporter = path, kind, reporter
-        self._size, self._told, self._kernel = -1, 0, ""
+        self._size, self.told, self._kernel = -1, told, ""
 
     def kernel(self, name: str) -> None:
         self._kernel = name
@@ -183,12 +206,12 @@ class Follower:
         if size != self._size:
             self._size = size
             ended = worker.of(worker.read_records(self._path), self._kind)
-            if len(ended) > self._told:
+            if len(ended) > self.told:
                 last = ended[-1]
                 name = last.get("config_id") or last.get("row", {}).get("config_id", "")
-                text = f"{self._kind}: {name}" + (f", kernel {self._kernel}" if self._kernel else "")
-                self._reporter.done(len(ended) - self._told, text)
-                self._told = len(ended)
+                text = name + (f", kernel {self._kernel}" if self._kernel else "")
+                self._reporter.done(self._kind, len(ended) - self.told, text)
+                self.told = len(ended)
         return size
 
 
@@ -196,11 +219,13 @@ def time_all(
     configs: Sequence[RunConfig], folder: Path, *, device: str, seed: int, quiet_s: float, reporter: Reporter
 ) -> list[dict[str, Any]]:
     """Records of the timing pass for every configuration; one whose process died or hung gets a row that says so."""
-    path = folder / "timing.jsonl"
+    path, told = folder / "timing.jsonl", 0
     while True:
         records = worker.read_records(path)
         ended = {record["row"]["config_id"] for record in worker.of(records, "timing")}
         left = [config for config in configs if config.config_id not in ended]
+        if len(ended) > told:
+            reporter.done(pace.TIMING, len(ended) - told, "taken from the unfinished run", measured=False)
         if not left:
             return records
         with tempfile.TemporaryDirectory(prefix="flashscope-") as name:
@@ -210,19 +235,21 @@ def time_all(
             )
             arguments = worker.command(plan, path)
             arguments[-1] = str(path.resolve())
-            before = len(records)
+            before, follower = len(records), Follower(path, "timing", reporter, len(ended))
             try:
                 seen = watch.follow(
                     arguments,
                     cwd=Path(name),
                     env=worker.environment(),
                     quiet_s=quiet_s,
-                    moved=Follower(path, "timing", reporter).moved,
+                    moved=follower.moved,
                 )
                 failure = f"the process ended with code {seen.code}" + (f": {seen.lines[-1]}" if seen.lines else "")
                 text = seen.text
             except NoProgress as error:
                 failure, text = f"no progress for {quiet_s:.0f} s", error.detail
+            follower.moved()
+            told = follower.told
         records = worker.read_records(path)
         if len(worker.of(records, "end")) > len(worker.of(records[:before], "end")):
             return records
@@ -239,3 +266,5 @@ def time_all(
             file.write(json.dumps({"record": "timing", "row": row}) + "\n")
             file.flush()
             os.fsync(file.fileno())
+        told += 1
+        reporter.done(pace.TIMING, 1, f"{guilty} set aside: {failure}"[:200])

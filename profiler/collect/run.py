@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 from profiler import bundle as bundles
 from profiler import privacy
 from profiler.bundle import Bundle
-from profiler.collect import join, ncu, provenance, worker
+from profiler.collect import gpu, join, lock, ncu, pace, provenance, worker
 from profiler.collect.passes import QUIET_S, Chunk, Partial, Reporter, time_all
 from profiler.errors import BadInput
 from profiler.spec import RunConfig
 
+METRIC_SETS = ("evidence", "roofline", "occupancy", "full")
 CHUNK = 40  # configurations a report: small enough to parse, large enough that process starts are few
 Progress = Callable[[str, int, int], None]
 
@@ -66,8 +68,11 @@ def run(
         "metrics": metrics,
         "callables": callables,
     }
-    with Partial(out, settings, resume=resume) as partial:
-        reporter = Reporter(progress, len(configs) * (2 if tool else 1))
+    name = gpu.identity()
+    with Partial(out, settings, resume=resume) as partial, lock.measuring(name) if device == "cuda" else nullcontext():
+        expected = pace.recall(name, metric_set) if device == "cuda" else {}
+        reporter = Reporter(progress, len(configs), counters=bool(tool), known=expected)
+        reporter.begin()
         chunks = []
         for number in range(0, len(configs), CHUNK):
             if tool is None:
@@ -91,6 +96,8 @@ def run(
         notes = tuple(privacy.redact(note) for note in notes)
         made = Bundle(out.name, profile, joined.launches, joined.metrics, timings, notes)
         publish(made, out, [chunk.report for chunk in chunks] if keep_reports else [])
+        if device == "cuda":
+            pace.remember(name, metric_set, reporter.pace, profile.get("passes", 0))
         partial.finished = True
     return made
 
@@ -114,19 +121,9 @@ def publish(made: Bundle, out: Path, reports: Sequence[Path]) -> None:
 
 
 def metric_names(purpose: str) -> list[str]:
-    """The metrics to ask ncu for on the first GPU of this machine."""
+    """The metrics to ask ncu for on this GPU: METRIC_SETS by purpose. Raises BadInput for another name."""
     from profiler.metrics import collect_list
 
-    return list(collect_list(purpose, compute_capability()))
-
-
-def compute_capability() -> str | None:
-    """The first GPU's, as "9.0", asked of NVML so that no CUDA context is made; None where NVML does not say."""
-    try:
-        import pynvml
-
-        pynvml.nvmlInit()
-        major, minor = pynvml.nvmlDeviceGetCudaComputeCapability(pynvml.nvmlDeviceGetHandleByIndex(0))
-        return f"{major}.{minor}"
-    except Exception:  # no package, no driver, no GPU: each has a class of its own
-        return None
+    if purpose not in METRIC_SETS:
+        raise BadInput(f"--metrics: expected one of {', '.join(METRIC_SETS)}, got {purpose!r}.")
+    return list(collect_list(purpose, gpu.compute_capability()))

@@ -90,3 +90,9 @@ def processes_with(word: str) -> list[str]:
 def one_thread(monkeypatch):
     """The workload runs tiny shapes here: more threads only make it wait for itself."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
+
+
+@pytest.fixture(autouse=True)
+def own_cache(monkeypatch, tmp_path_factory):
+    """Locks and paces of a test are its own, not the user's."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
