@@ -12,6 +12,7 @@ as in PATH). Every folder with a profile.json in them is a source; `reports/` in
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import secrets
@@ -38,6 +39,7 @@ MOST_BYTES_A_SHELF = 1_000_000_000
 MOST_FILES_A_SHELF = 50
 TOKEN_PARAMETER = "uploads"
 SOURCE_PARAMETER = "source"
+SUITES = ("evidence", "quick", "scaling")  # the order in which sources stand; any other after them
 SAMPLES = (".ncu-rep", ".ncu-repz", ".csv", ".zip")
 _parsing = threading.BoundedSemaphore(2)
 
@@ -53,6 +55,7 @@ class Source:
     path: Path | None = None
     bundle: Bundle | None = field(default=None, repr=False, compare=False)
     bytes: int = 0
+    suite: str = ""  # what was run, where it says so
 
 
 @dataclass
@@ -127,7 +130,7 @@ def data_folders() -> list[Path]:
 
 
 def recorded() -> dict[str, Source]:
-    """The bundles of the data folders; listing reads no table."""
+    """The bundles of the data folders, the suites that most pages are about first; listing reads no table."""
     found: dict[str, Source] = {}
     for folder in data_folders():
         for profile in sorted(folder.glob(f"**/{PROFILE}")):
@@ -135,8 +138,17 @@ def recorded() -> dict[str, Source]:
             files = [profile, *sorted(here.glob("*.parquet"))]
             version = "-".join(f"{f.stat().st_mtime_ns:x}.{f.stat().st_size:x}" for f in files)
             key = here.name if here.name not in found else f"{here.name}-{len(found)}"
-            found[key] = Source(key, here.name, version, "recorded", here)
-    return found
+            found[key] = Source(key, here.name, version, "recorded", here, suite=_suite(str(profile), version))
+    return dict(sorted(found.items(), key=lambda item: SUITES.index(item[1].suite) if item[1].suite in SUITES
+                       else len(SUITES)))
+
+
+@st.cache_data(max_entries=200, show_spinner=False)
+def _suite(path: str, version: str) -> str:
+    try:
+        return str(json.loads(Path(path).read_text(encoding="utf-8")).get("suite") or "")
+    except (OSError, ValueError, AttributeError):
+        return ""  # opening it will say what is wrong
 
 
 def samples() -> list[Path]:

@@ -33,20 +33,21 @@ class View:
 
 
 def choose(default: Sequence[str] | None = None, compare: bool = True, need_shape: bool = True,
-           over_n: bool = False) -> View | None:
+           over_n: bool = False, prefer: str = "") -> View | None:
     """The row of controls and what is chosen in it.
 
     None where there is nothing to show; the reason is then on the page.
     default: implementations compared at first, as far as they are there; None: all but repetitions of naive.
     compare: whether to offer that choice. need_shape: whether the page is about attention calls; if not, a report
     that names none gives a View without shape. over_n: all lengths at once; the shape chosen is one of them.
+    prefer: the suite whose source is shown while the visitor has chosen none.
     """
     everything = store.sources()
     if not everything:
         boxes.no_source()
         return None
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        source = everything[_source(everything)]
+        source = everything[_source(everything, prefer)]
         bundle = store.load(source)
         table = store.derive(source, configurations)
         if table.empty:
@@ -90,8 +91,9 @@ def common_shape(bundles: dict[str, Bundle], tables: dict[str, pd.DataFrame]) ->
     return _rest(store.Source(first, first, "", ""), bundles[first], known, over_n=False)
 
 
-def _source(everything: dict[str, store.Source]) -> str:
+def _source(everything: dict[str, store.Source], prefer: str = "") -> str:
     recorded = [key for key, s in everything.items() if s.origin == "recorded"]
+    recorded.sort(key=lambda key: not prefer or everything[key].suite != prefer)
     names = {key: source.label for key, source in everything.items()}
     return state.select(text.SOURCE, store.SOURCE_PARAMETER, names, (recorded or list(names))[0], width=300)
 

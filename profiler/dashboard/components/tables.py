@@ -87,6 +87,15 @@ def of_shape(frame: pd.DataFrame, shape: AttentionShape, direction: str,
     return pd.concat([select.matching(frame, shape, name, direction) for name in implementations])
 
 
+def tuned(rows: pd.DataFrame) -> pd.DataFrame:
+    """Tuned configurations, fastest first: what each was asked for, what it took, what it loses to."""
+    out = rows[["block_m", "block_n", "num_warps", "num_stages"]].astype("Int64")
+    out = out.assign(time=rows["time"].map(units.duration), versus_best=rows["versus_best"].map(units.times),
+                     registers=rows["registers"], shared=rows["shared"].map(units.nbytes), spills=rows["spills"],
+                     reasons=rows["reasons"].where(rows["status"].eq("ok"), rows["status"]))
+    return out.rename(columns=lambda name: text.TUNED.get(name, name))
+
+
 def pyramid(levels: Sequence[Level]) -> pd.DataFrame:
     """Capacity, bandwidth and traffic of each level of memory."""
     out = []

@@ -1,0 +1,28 @@
+"""Tuning: block sizes × warps × stages on one shape as heatmaps; which is fastest and why the rest lose."""
+
+import streamlit as st
+
+from profiler.dashboard import state, store, text
+from profiler.dashboard.components import boxes, charts, selectors, tables
+from profiler.figures import labels, tuning, tuning_rows
+
+view = selectors.choose(compare=False, prefer="tuning")
+if view is None or view.shape is None:
+    boxes.end()
+tuned = {name: store.derive(view.source, tuning_rows.frame, view.shape, name, view.direction)
+         for name in view.available}
+names = {name: labels.implementation(name) for name, rows in tuned.items() if len(rows) > 1}
+if not names:
+    boxes.missing(text.NO_TUNING.format(source=view.source.label), text.NO_TUNING_REMEDY, text.NO_TUNING_COMMAND)
+    boxes.end()
+
+with st.container(horizontal=True):
+    quantity = state.select(text.QUANTITY, "tuned", text.TUNING_QUANTITIES, "time", st.segmented_control,
+                            label_visibility="collapsed")
+    if len(names) > 1:
+        state.select(text.IMPLEMENTATION, "kernel", names, None, st.segmented_control, label_visibility="collapsed")
+chosen = state.choose("kernel", list(names), next(iter(names)))
+charts.show(view.source, tuning.heatmap, view.shape, quantity, implementation=chosen, direction=view.direction,
+            key="tuning")
+with st.expander(text.TUNING_TABLE, expanded=True):
+    st.dataframe(tables.tuned(tuned[chosen]), hide_index=True, **tables.EMPTY)
