@@ -6,14 +6,15 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from profiler import model
-from profiler.evidence.allowance import QUANTITIES, REST, expected
+from profiler.evidence.allowance import QUANTITIES, REST, expected, slack
 from profiler.evidence.claim import FAILS, HOLDS, Outcome, cannot_tell, digits, size, time
 from profiler.evidence.facts import FAR, MATRICES, Facts, Run
 from profiler.spec import AttentionShape
 
-TOLERANCE = 0.02  # of compulsory reads
+TOLERANCE = 0.02  # beyond it a difference is named
+FLOOR_TOLERANCE = 0.03  # of compulsory reads; one kernel recorded on two H200s read 1.003 and 1.016 × the floor
 PASS_MARGIN = 0.5  # N×N matrices: what is read beside the passes must not make one pass more or less
-PASS_SHARE = 0.10  # of one N×N matrix: less than this beside the tensors is no pass
+PASS_SHARE = 0.4  # of one N×N matrix: a causal kernel that stores S writes half of it; less than this is no pass
 L2_TO_SM_TOLERANCE = 0.01
 NEVER = float("inf")
 NO_L2 = "the L2 size: neither the launches nor the profile say it."
@@ -31,6 +32,11 @@ def too_small(facts: Facts, shape: AttentionShape) -> Outcome | None:
             f"and the L2 holds {size(l2)}, so a pass over it need not reach HBM.", value=shape.matrix_bytes / l2,
             unit="× L2")
     return None
+
+
+def _short(kernel: str | None) -> str:
+    """A kernel's name without return type, template and arguments."""
+    return (kernel or "").removeprefix("void ").split("<")[0].split("(")[0]
 
 
 def between(low: float, high: float) -> str:
@@ -53,7 +59,7 @@ def no_s_p_in_hbm(facts: Facts, shape: AttentionShape) -> Outcome:
     if extra[bad] >= PASS_SHARE * shape.matrix_bytes:
         launch = max(bad.rows, key=lambda row: row["dram_read_bytes"] + row["dram_write_bytes"])
         return Outcome(
-            FAILS, f"Launch {launch['launch']} ({launch['kernel']}, {bad.config.implementation}) moved "
+            FAILS, f"Launch {launch['launch']} ({_short(launch['kernel'])}, {bad.config.implementation}) moved "
             f"{size(extra[bad])} through HBM beyond its own tensors: {digits(extra[bad] / shape.matrix_bytes)} of an "
             f"N×N matrix of {size(shape.matrix_bytes)}.", extra[bad] / shape.matrix_bytes, "N×N matrices", inputs,
             kind="derived")
@@ -80,7 +86,7 @@ def naive_passes(facts: Facts, shape: AttentionShape) -> Outcome:
             counted, found = run.total(QUANTITIES[quantity][0], stage.stage), expected(facts, run, stage, quantity)
             if counted is None or found is None:
                 return cannot_tell(f"a launch with DRAM counters in the range of stage {stage.stage}.")
-            if abs(found.outside(counted)) > TOLERANCE * found.predicted:
+            if abs(found.outside(counted)) > slack(facts, run, stage, quantity, found.predicted):
                 wrong.append(f"{stage.stage} (launch {numbers}) {verb} {size(counted)}, expected "
                              f"{between(found.low, found.high)}")
             if quantity == "dram_read":
@@ -92,19 +98,22 @@ def naive_passes(facts: Facts, shape: AttentionShape) -> Outcome:
     if wrong or abs(moved - must) > PASS_MARGIN * shape.matrix_bytes:
         together = "" if wrong else f"All launches read {size(moved)} where their operands are {size(must)}"
         return Outcome(FAILS, f"{'; '.join(wrong) or together}.", 100 * off, "%", inputs, kind="measured and predicted")
-    named = [f"{s.stage} {verb} {tensor}" for s in run.predicted.stages for verb, tensors in
-             (("reads", s.reads), ("writes", s.writes)) for tensor in tensors if tensor in MATRICES]
+    moves = [(s.stage, verb, tensor, amount) for s in run.predicted.stages
+             for verb, tensors in (("reads", s.reads), ("writes", s.writes)) for tensor, amount in tensors.items()]
+    named = [f"{stage} {verb} {tensor}{' twice' if amount > 1.5 * shape.matrix_bytes else ''}"
+             for stage, verb, tensor, amount in moves if tensor in MATRICES]
+    passes = sum(run.predicted.tensor_passes(tensor) for tensor in MATRICES)
     beside = "".join(f" {text} ({cause})." for (_, cause), text in sorted(notes, reverse=True))
     return Outcome(
-        HOLDS, f"{len(named)} passes over an N×N matrix of {size(shape.matrix_bytes)} cross HBM: {', '.join(named)}. "
+        HOLDS, f"{passes} passes over an N×N matrix of {size(shape.matrix_bytes)} cross HBM: {', '.join(named)}. "
         f"All launches read {size(moved)} where their operands are {size(must)} ({100 * off:+.1f}%), and each writes "
         f"its result less at most the {size(facts.l2_size_bytes or 0)} that L2 keeps.{beside}",
         100 * off, "%", inputs, kind="measured and predicted")
 
 
 def compulsory_floor(facts: Facts, shape: AttentionShape) -> Outcome:
-    """Every fused implementation reads Q + K + V once (within 2%) where two copies of them fit in L2 (why two: see
-    model.prediction.L2_COPIES), and writes O and LSE less what L2 keeps.
+    """Every fused implementation reads Q + K + V once (within 3%) where two copies of them fit in L2 (why
+    two: see model.prediction.L2_COPIES), and writes O and LSE less what L2 keeps.
 
     Beyond, the model predicts how much may be fetched again: outside that interval the claim fails, inside it is not
     decided, unless the reads are at the floor all the same.
@@ -129,10 +138,10 @@ def compulsory_floor(facts: Facts, shape: AttentionShape) -> Outcome:
     if wrong:
         return Outcome(FAILS, f"{said}: outside what is predicted, reads {between(at.low, at.high)}.", at.ratio,
                        "× compulsory reads", inputs, kind="measured and predicted")
-    if abs(at.ratio - 1) <= TOLERANCE or (not facts.flushed and at.ratio < 1):
+    if abs(at.ratio - 1) <= FLOOR_TOLERANCE or (not facts.flushed and at.ratio < 1):
         return Outcome(HOLDS, f"{said}.{beside}", at.ratio, "× compulsory reads", inputs, kind="measured and predicted")
     return cannot_tell(
-        f"a shape whose Q + K + V fit in half of the L2 ({size(l2 / model.L2_COPIES)}), which may hold a line for each "
+        f"a shape whose operands fit in half of the L2 ({size(l2 / model.L2_COPIES)}), which may hold a line for each "
         "of its two partitions.", inputs=inputs, value=at.ratio, unit="× compulsory reads",
         sentence=f"{said}. Some rows are fetched again: {between(at.low, at.high)} predicted.{beside}")
 
@@ -162,8 +171,11 @@ def _floor(facts: Facts, run: Run) -> Floor:
     reads, writes = ([e for s in stages if (e := expected(facts, run, s, q))] for q in ("dram_read", "dram_write"))
     must, written = sum(e.predicted for e in reads), sum(e.predicted for e in writes)
     low, high = sum(e.low for e in reads), sum(e.high for e in reads)
-    inside = (low - TOLERANCE * must <= read <= high * (1 + TOLERANCE)
-              and sum(e.low for e in writes) <= write <= sum(e.high for e in writes) * (1 + TOLERANCE))
+    room = {q: sum(slack(facts, run, s, q, e.predicted) for s in stages if (e := expected(facts, run, s, q)))
+            for q in ("dram_read", "dram_write")}
+    room["dram_read"] = max(room["dram_read"], FLOOR_TOLERANCE * must)
+    inside = (low - room["dram_read"] <= read <= high + room["dram_read"]
+              and sum(e.low for e in writes) <= write <= sum(e.high for e in writes) + room["dram_write"])
     # several causes only where several stages are: the first stage reads Q, K and V
     named = [c for c, _ in reads[0].causes(read) if c != REST] if read > must * (1 + TOLERANCE) else []
     return Floor(read, must, low, high, write, written, inside, f" ({named[0]})" if named else "")

@@ -99,7 +99,7 @@ def _clocked(*runs: Run) -> str:
 
 
 def _reached(run: Run, shares: dict[str, float]) -> str:
-    listed = ", ".join(f"{_percent(share)} of the {name} roof" for name, share in shares.items())
+    listed = ", ".join(f"{_percent(share)} of the {name} roof" for name, share in shares.items() if share)
     return f"{run.config.implementation} reaches {listed}"
 
 

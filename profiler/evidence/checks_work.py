@@ -52,7 +52,7 @@ def same_flops(facts: Facts, shape: AttentionShape) -> Outcome:
     if abs(ratio - 1) <= FLOP_TOLERANCE and visible >= a * (1 - FLOP_TOLERANCE):
         return Outcome(HOLDS, f"Same work: {said}.", ratio, "× naive", inputs)
     low, high = visible * (1 - FLOP_TOLERANCE), max(a, computed or 0) * (1 + FLOP_TOLERANCE)
-    if shape.mask != "full" and low <= b <= high:
+    if shape.mask != "full" and low <= b <= high and ratio <= 1 + FLOP_TOLERANCE:
         return Outcome(HOLDS, f"Same mathematics: {said}; naive also computes the masked pairs, {name} skips "
                        "whole masked blocks.", ratio, "× naive", inputs, kind="measured and predicted")
     if computed and abs(b / computed - 1) <= FLOP_TOLERANCE:

@@ -16,7 +16,7 @@ from profiler.spec import AttentionShape, RunConfig
 
 Row = dict[str, Any]
 FAR = 4  # an N×N matrix is "far above" the L2 from this multiple on: at least 3/4 of a pass must then reach HBM
-MATRICES = ("S", "P", "dP", "dS")  # N×N tensors
+MATRICES = ("S", "P", "dP", "dP∘P", "dS")  # N×N tensors
 NAIVE = ("naive", "naive_folded")
 FLASH_FIRST = ("flash2", "decode", "sdpa_flash", "sdpa_cudnn")
 

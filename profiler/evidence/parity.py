@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from profiler.evidence.allowance import QUANTITIES, expected
+from profiler.evidence.allowance import QUANTITIES, expected, slack
 from profiler.evidence.facts import Facts, Run
 from profiler.model import StagePrediction
 from profiler.spec import AttentionShape
@@ -59,7 +59,7 @@ def worst(rows: list[ParityRow], count: int = 10) -> list[ParityRow]:
 
 
 def _row(facts: Facts, run: Run, stage: StagePrediction, quantity: str) -> ParityRow | None:
-    column, unit, tolerance = QUANTITIES[quantity]
+    column, unit, _ = QUANTITIES[quantity]
     measured = run.total(column, stage.stage)
     found = expected(facts, run, stage, quantity)
     if measured is None or found is None:
@@ -67,6 +67,9 @@ def _row(facts: Facts, run: Run, stage: StagePrediction, quantity: str) -> Parit
     outside = found.outside(measured)
     edge = found.high if outside > 0 else found.predicted
     error = outside / edge if edge else float(outside != 0)
+    tolerance = QUANTITIES[quantity][2]
+    if edge and math.isfinite(edge):
+        tolerance = slack(facts, run, stage, quantity, edge) / edge
     numbers = tuple(int(r["launch"]) for r in run.launches.get(stage.stage, []))
     return ParityRow(run.config.implementation, run.shape, run.config.direction, stage.stage, numbers, quantity, unit,
                      found.predicted, measured, found.low, None if math.isinf(found.high) else found.high, error,

@@ -105,8 +105,9 @@ def _pass(config: RunConfig, stage: str, reads: dict[str, int], writes: dict[str
 
 def naive(config: RunConfig) -> tuple[StagePrediction, ...]:
     """P kept from the forward; dP and dS materialised: P read for dV; dP written; dS from P and dP; [mask]; scale; dS
-    read for dQ and for dK. 4 matmuls over every pair. N×N passes: 9, 11 with a mask; folded 7: the scale is the
-    matmuls' own, and where P is 0 dS is 0 without a mask."""
+    read for dQ and for dK. 4 matmuls over every pair. N×N passes: 12, 14 with a mask; folded 10: the scale is the
+    matmuls' own, and where P is 0 dS is 0 without a mask. PyTorch's softmax backward is two launches: dP ∘ P, then
+    dS = dP ∘ P − P · rowsum(dP ∘ P), so that P is read twice."""
     s = config.shape
     q, k, n2, heads = s.q_bytes, s.k_bytes, s.matrix_bytes, s.batch * s.heads
     visible, computed = 2 * head_pairs(s) * s.head_dim, 2 * heads * s.nq * s.nk * s.head_dim
@@ -122,7 +123,7 @@ def naive(config: RunConfig) -> tuple[StagePrediction, ...]:
 
     steps = [stage("d_values", {"P": n2, "dO": q}, {"dV": k}, matmul=True),
              stage("d_weights", {"dO": q, "V": k}, {"dP": n2}, matmul=True),
-             stage("d_softmax", {"P": n2, "dP": n2}, {"dS": n2})]
+             stage("d_softmax", {"P": 2 * n2, "dP": n2, "dP∘P": n2}, {"dP∘P": n2, "dS": n2})]
     if config.implementation == "naive":
         if Mask.parse(s.mask) != Mask():
             steps.append(stage("d_mask", {"dS": n2, "mask": mask}, {"dS": n2}, refetch={"mask": (heads - 1) * mask},

@@ -21,6 +21,7 @@ from profiler.spec import Mask, RunConfig
 
 PARTIAL_BYTES = 4  # partial outputs are float32
 PAGE_ENTRY_BYTES = 4  # a page number is an int32
+SECTOR_BYTES = 32  # the least that crosses between L2 and an SM
 
 
 def decode(config: RunConfig) -> tuple[StagePrediction, ...]:
@@ -53,7 +54,8 @@ def decode(config: RunConfig) -> tuple[StagePrediction, ...]:
     if splits == 1:
         return (attention,)
     merge = StagePrediction(
-        "merge", partial, out, l2_to_sm={**partial, "partial LSE": 2 * partial["partial LSE"]}, sm_to_l2=out,
+        "merge", partial, out, l2_to_sm={**partial, "partial LSE": splits * outputs * SECTOR_BYTES},
+        sm_to_l2={**out, "LSE": outputs * SECTOR_BYTES},
         at_least=("exponentials",), exponentials=2 * splits * outputs, heads=s.batch * s.heads)
     return attention, merge
 

@@ -13,6 +13,7 @@ from profiler.spec import AttentionShape, Mask, RunConfig
 
 STATISTIC_BYTES = 4  # LSE, m, l and Δ are float32
 RESCALE_LANES = 4  # a row of an mma accumulator lies in 4 lanes, and each of them evaluates its α
+LEAST_TILE = 64  # query rows: below, a library's matmul pads them to its tile
 MASK_BYTES = 1  # a boolean element
 ALWAYS_LSE = ("sdpa_flash",)  # implementations that write LSE without being asked
 
@@ -54,13 +55,15 @@ def naive(config: RunConfig) -> tuple[StagePrediction, ...]:
     n2 = pairs * s.element_bytes
     visible, computed = 2 * head_pairs(s) * s.head_dim, 2 * pairs * s.head_dim
     masked = Mask.parse(s.mask) != Mask()
+    few = s.heads // s.kv_heads * s.nq < LEAST_TILE  # a tile of the library is wider than the rows that it is given
 
     def stage(name: str, reads: dict[str, int], writes: dict[str, int], *, matmul: bool = False, exponentials: int = 0,
               refetch: dict[str, int] | None = None, skipped: dict[str, int] | None = None) -> StagePrediction:
         again = refetch or {}
         return StagePrediction(
             name, reads, writes, l2_to_sm={t: b + again.get(t, 0) for t, b in reads.items()}, sm_to_l2=writes,
-            refetch=again, skipped=skipped or {}, at_least=("l2_to_sm", *(("exponentials",) if exponentials else ())),
+            refetch=again, skipped=skipped or {},
+            at_least=("l2_to_sm", *(("exponentials",) if exponentials else ()), *(("tensor_flops",) if few else ())),
             exponentials=exponentials, flops_visible=visible if matmul else 0,
             flops_computed=computed if matmul else 0, heads=heads)
 

@@ -13,8 +13,8 @@ from profiler.spec import DeviceSpec, RunConfig
 Bytes = Mapping[str, int]  # tensor name → bytes
 LEVELS = ("dram", "l2_to_sm", "sm_to_l2")
 # Copies of a line that the L2 may hold. Since the A100 it has two partitions, each of which caches what the SMs next to
-# it read (NVIDIA A100 white paper, 2020), so what all SMs read takes room twice. On an H200 every fused forward with
-# Q + K + V up to 25.2 MB (0.4 × L2) read them once, within 1.2%; at 50.3 MB (0.8 × L2) some read them up to 1.24 ×.
+# it read (NVIDIA A100 white paper, 2020), so what all SMs read takes room twice. On H200s every fused forward with
+# Q + K + V up to 25.2 MB (0.4 × L2) read them once, within 2.3%; at 50.3 MB (0.8 × L2) some read them 1.2 to 1.3 ×.
 L2_COPIES = 2
 
 
@@ -155,8 +155,9 @@ class Prediction:
         return _sum(s.level_bytes(level) for s in self.stages)
 
     def tensor_passes(self, tensor: str) -> int:
-        """How often a whole tensor crosses HBM: reads and writes of it over all stages."""
-        return sum((tensor in s.reads) + (tensor in s.writes) for s in self.stages)
+        """How often a whole N×N tensor crosses HBM: reads and writes of it over all stages."""
+        moved = sum(s.reads.get(tensor, 0) + s.writes.get(tensor, 0) for s in self.stages)
+        return round(moved / self.config.shape.matrix_bytes) if moved else 0
 
     def intensity(self, level: str = "dram", *, computed: bool = False) -> float | None:
         """FLOP per byte at a level: visible FLOPs, or computed ones when asked; None where not predicted."""

@@ -16,7 +16,7 @@ MATRIX, Q, STAT = 536_870_912, 8_388_608, 16 * 4096 * 4
 PRODUCT = 2 * 16 * 4096 * 4096 * 64  # FLOP of one matmul
 BLOCKS = {f"{step}_block_{side}": 128 for step in ("key", "query") for side in "mn"}
 # stage → (DRAM reads, DRAM writes, matmuls); with blocks of 128 the two passes read their inner tensors 32 times
-NAIVE = {"d_values": (MATRIX + Q, Q, 1), "d_weights": (2 * Q, MATRIX, 1), "d_softmax": (2 * MATRIX, MATRIX, 0),
+NAIVE = {"d_values": (MATRIX + Q, Q, 1), "d_weights": (2 * Q, MATRIX, 1), "d_softmax": (4 * MATRIX, 2 * MATRIX, 0),
          "d_scale": (MATRIX, MATRIX, 0), "d_queries": (MATRIX + Q, Q, 1), "d_keys": (MATRIX + Q, Q, 1)}
 FLASH = {"prepare": (2 * Q + STAT, 2 * STAT, 0), "keys": (4 * Q + 2 * STAT, 2 * Q, 4),
          "queries": (4 * Q + 2 * STAT, Q, 3)}
@@ -59,8 +59,8 @@ def both():
 
 def test_recomputation_pays(both):
     claim = verdicts(both)["recomputation_pays"]
-    # naive: nine passes and eight vectors at 80% of 4.8 TB/s; flash: seven matmuls at 40% of 944 TFLOP/s, and prepare
-    naive = (9 * MATRIX + 8 * Q) / 3.84e12
+    # naive: twelve passes and eight vectors at 80% of 4.8 TB/s; flash: seven matmuls at 40% of 944 TFLOP/s, and prepare
+    naive = (12 * MATRIX + 8 * Q) / 3.84e12
     flash = 7 * PRODUCT / 3.776e14 + (2 * Q + 3 * STAT) / 3.84e12
     assert claim.verdict == "holds" and claim.value == pytest.approx(naive / flash)
     assert "1.75 ×" in claim.sentence  # 7 matmuls over 4
@@ -74,14 +74,14 @@ def test_a_backward_profile_is_checked_like_a_forward(both):
     assert {name for name in ("no_s_p_in_hbm", "naive_passes", "compulsory_floor", "theorem_l2_to_sm", "speedup")
             if found[name].verdict != "holds"} == set()
     assert found["naive_passes"].sentence.startswith(
-        "9 passes over an N×N matrix of 537 MB cross HBM: d_values reads P, d_weights writes dP, d_softmax reads P, "
-        "d_softmax reads dP, d_softmax writes dS, d_scale reads dS, d_scale writes dS, d_queries reads dS, ")
+        "12 passes over an N×N matrix of 537 MB cross HBM: d_values reads P, d_weights writes dP, d_softmax reads P "
+        "twice, d_softmax reads dP, d_softmax reads dP∘P, d_softmax writes dP∘P, d_softmax writes dS, d_scale reads dS")
     assert found["same_flops"].verdict == found["special_functions_bind_small_d"].verdict == "cannot tell"
     assert [r for r in evidence.parity(both) if not r.good and r.quantity != "special_ops"] == []
     assert evidence.default_shape(both) == SHAPE
     h = evidence.headline(both, SHAPE, "backward")
-    assert (h.naive.matrix_passes, h.flash.matrix_passes) == (9, 0)
-    assert h.ratio_by_floor == pytest.approx((9 * MATRIX + 8 * Q) / (8 * Q + STAT))
+    assert (h.naive.matrix_passes, h.flash.matrix_passes) == (12, 0)
+    assert h.ratio_by_floor == pytest.approx((12 * MATRIX + 8 * Q) / (8 * Q + STAT))
 
 
 def test_a_backward_that_writes_dp_is_caught_by_its_launch(both):
