@@ -14,12 +14,13 @@ from profiler.figures import labels, select, units
 from profiler.model import Roof, knows, predict, roofs
 from profiler.spec import AttentionShape
 
-COLUMNS = ["label", "implementation", "stage", "whole", "source", "device", "launch", "launches", "kernel", "flops",
-           "bytes", "bytes_counted", "bytes_compulsory", "bytes_kind", "ns", "time_kind", "intensity", "flops_per_s",
-           "why_not_drawn"]
+COLUMNS = ["label", "implementation", "stage", "whole", "source", "device", "launch", "launches", "count", "kernel",
+           "flops", "bytes", "bytes_counted", "bytes_compulsory", "bytes_kind", "ns", "time_kind", "intensity",
+           "flops_per_s", "why_not_drawn"]
 LEVEL_COLUMNS = {"dram": ("dram_read_bytes", "dram_write_bytes"), "l2": ("l2_to_xbar_bytes",)}
 LEVEL_NAMES = {"dram": "HBM", "l2": "L2"}
 FLOP_COLUMNS = ("tensor_flops", "fp32_flops", "fp16_flops", "fp64_flops")
+MOST = 2_000  # of more launches than this a point is a kernel
 PROFILED, UNPROFILED = "under the profiler", "unprofiled median"
 
 
@@ -55,13 +56,17 @@ def _raw(rows: pd.DataFrame, level: str, **what: Any) -> dict[str, Any]:
     return {"implementation": rows["implementation"].iloc[0], "whole": False, "source": rows["source"].iloc[0],
             "device": rows["device"].iloc[0],
             "launch": rows["launch"].iloc[0], "launches": ", ".join(map(str, rows["launch"])), "time_kind": PROFILED,
+            "count": len(rows),
             "kernel": rows["kernel"].iloc[0] if len(rows) == 1 else f"{len(rows)} kernels",
             "flops": select.total(rows["tensor_flops"]), "ns": select.total(rows["duration_ns"]),
             "bytes_counted": None if None in moved else sum(m for m in moved if m is not None), **what}
 
 
 def launch_points(bundle: Bundle, *, level: str = "dram") -> pd.DataFrame:
-    """Each launch of any source as a point: FLOPs of tensor and CUDA cores as far as counted, the profiler's time."""
+    """Each launch of any source as a point: FLOPs of tensor and CUDA cores as far as counted, the profiler's time.
+
+    Of more than MOST launches each kernel is a point: ΣFLOP over Σbytes and Σtime, null where a launch lacks a counter.
+    """
     rows = bundle.launches
     shown = {kernel: labels.kernel(kernel) for kernel in rows["kernel"].unique()}
     names = [shown[kernel] if units.missing(stage) else
@@ -70,12 +75,25 @@ def launch_points(bundle: Bundle, *, level: str = "dram") -> pd.DataFrame:
     out = pd.DataFrame({
         "label": names, "implementation": rows["implementation"], "stage": rows["stage"], "whole": False,
         "source": rows["source"], "device": rows["device"], "launch": rows["launch"],
-        "launches": rows["launch"].astype("string"),
+        "launches": rows["launch"].astype("string"), "count": 1,
         "kernel": rows["kernel"], "flops": rows[list(FLOP_COLUMNS)].astype("Float64").sum(axis=1, min_count=1),
         "bytes_counted": rows[list(LEVEL_COLUMNS[level])].astype("Float64").sum(axis=1, skipna=False),
         "ns": rows["duration_ns"], "time_kind": PROFILED,
     }, columns=COLUMNS)
-    return _derive(out, level)
+    return _derive(_by_kernel(out) if len(out) > MOST else out, level)
+
+
+def _by_kernel(points: pd.DataFrame) -> pd.DataFrame:
+    """Launches of one kernel as one point; ``launch`` is its first."""
+    names = ["source", "device", "implementation", "stage", "label", "kernel"]
+    groups = points.groupby(names, sort=False, dropna=False)
+    sums = ["flops", "bytes_counted", "ns"]
+    total, known, size = groups[sums].sum(), groups[sums].count(), groups.size()
+    out = total.where(known.eq(size, axis=0)).assign(launch=groups["launch"].min(), count=size).reset_index()
+    text = out["launch"].astype("string")
+    others = (out["count"] - 1).map(units.whole)
+    return out.assign(launches=text.where(out["count"].eq(1), text + " and " + others + " more"), whole=False,
+                      time_kind=PROFILED).reindex(columns=COLUMNS)
 
 
 def _derive(points: pd.DataFrame, level: str) -> pd.DataFrame:

@@ -17,6 +17,7 @@ from profiler.model import Roof, pick, ridge
 from profiler.model.roofs import COUNTERS, MEASURED, ROOF_NAMES
 
 CROWD = 600  # of more places than this only those of the longest launches keep labels off; markers shrink
+KERNELS, REST = 12, "other kernels"  # of a report that is not ours so many kernels, the longest, get a look each
 NAMES = {**ROOF_NAMES, "tensor": "dense tensor"}
 SOURCES = {COUNTERS: "counters", MEASURED: "measured"}
 STROKES = {COUNTERS: "solid", MEASURED: "dashed"}  # anything else, a data sheet or a figure entered by hand, is dotted
@@ -90,11 +91,13 @@ def roofline(points: pd.DataFrame, roofs: Sequence[Roof] | Mapping[str, Sequence
 
 
 def _points(c: canvas.Canvas, drawn: pd.DataFrame, groups: say.Groups, level: str) -> None:
-    """One trace an implementation, or a kernel where the report is not ours; the more points, the smaller."""
-    unnamed = drawn.loc[drawn["implementation"].isna(), "label"].drop_duplicates()
-    kernels = {label: i for i, label in enumerate(unnamed)}
+    """One trace an implementation, or a long kernel where the report is not ours; the more points, the smaller."""
+    foreign = drawn[drawn["implementation"].isna()]
+    longest = foreign.groupby("label", sort=False)["ns"].sum().astype(float).nlargest(KERNELS).index
+    kernels = {label: i for i, label in enumerate(foreign["label"].drop_duplicates()[lambda s: s.isin(longest)])}
     scale = 1 if len(drawn) <= CROWD else 0.6
-    for name, rows in drawn.groupby(drawn["implementation"].fillna(drawn["label"]), sort=False):
+    own = drawn["label"].where(drawn["label"].isin(longest), REST)
+    for name, rows in drawn.groupby(drawn["implementation"].fillna(own), sort=False):
         look = style.kernel_mark(kernels[name]) if name in kernels else style.mark(name)
         c.figure.add_scatter(
             x=list(rows["intensity"]), y=list(rows["flops_per_s"]), mode="markers", name=f"points/{name}",

@@ -82,6 +82,9 @@ def subtitle(points: pd.DataFrame, groups: Groups, level: str, about: str) -> st
         parts.append(f"At {units.intensity(r['intensity'])} the {LEVEL_NAMES[level]} roof allows {r['label']} "
                      f"{units.flops(r['intensity'] * memory.value)}; it reaches "
                      f"{units.number(r['flops_per_s'] / 1e12)}.")
+    if not points["whole"].any() and points["count"].gt(1).any():
+        parts.append(f"A point is a kernel: ΣFLOP over Σbytes and over Σtime of its launches, "
+                     f"{units.whole(points['count'].sum())} in all.")
     return " ".join(p for p in (*parts, absent(points)) if p)
 
 

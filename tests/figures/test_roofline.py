@@ -5,12 +5,14 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
+from profiler import table
+from profiler.bundle import Bundle
 from profiler.figures import canvas
 from profiler.figures.points import attention_points, attention_roofs, launch_points
 from profiler.figures.roofline import roofline
 from profiler.figures.roofline_words import change
 from profiler.model.roofs import COUNTERS, DATA_SHEET, Roof
-from tests.figures.samples import BUNDLE, SHAPE
+from tests.figures.samples import ALL, BUNDLE, SHAPE
 from tests.figures.test_ledger import Q, S, doctored
 
 FLOPS = 4 * 16 * 4096 * 4096 * 64  # 68,719,476,736
@@ -145,3 +147,36 @@ def test_each_gpu_has_its_own_roof_in_the_hover():
     figure = roofline(launch_points(replace(BUNDLE, launches=rows)), roofs)
     shares = [custom[9] for custom in drawn_points(figure)[2]]
     assert [s.split("%")[0] for s in shares] == ["50.0", "25.0"]
+
+
+def test_more_launches_than_anyone_can_tell_apart_are_one_point_a_kernel():
+    few = launch_points(BUNDLE)
+    rows = pd.concat([BUNDLE.launches] * 20, ignore_index=True)
+    many = replace(BUNDLE, launches=rows.assign(launch=pd.array(range(len(rows)), "Int64")))
+    assert len(many.launches) > 2_000 > len(few)
+    points = launch_points(many)
+    assert len(points) == few.groupby(["implementation", "stage", "kernel"]).ngroups
+    for r in points.to_dict("records"):
+        mine = few[few["kernel"].eq(r["kernel"]) & few["stage"].eq(r["stage"])]
+        assert r["count"] == 20 * len(mine) and r["launches"] == f"{mine['launch'].min()} and {r['count'] - 1} more"
+        if mine["flops"].sum():
+            assert r["intensity"] == pytest.approx(mine["flops"].sum() / mine["bytes_counted"].sum())
+            assert r["flops_per_s"] == pytest.approx(mine["flops"].sum() / mine["ns"].sum() * 1e9)
+    figure = roofline(points, attention_roofs(BUNDLE, SHAPE, ALL), BUNDLE.profile)
+    said = " ".join(a.text for a in figure.layout.annotations if a.text).replace("<br>", " ")
+    assert f"A point is a kernel: ΣFLOP over Σbytes and over Σtime of its launches, {len(rows):,} in all." in said
+    lacking = rows.assign(dram_read_bytes=rows["dram_read_bytes"].mask(rows.index == 0))
+    first = launch_points(replace(many, launches=lacking)).iloc[0]
+    assert first["why_not_drawn"] == "HBM bytes not collected"
+
+
+def test_integer_tensor_work_has_no_tensor_roof():
+    from profiler.dashboard.components.rooflines import device_roofs
+
+    rows = table.make("launches", [{"source": "a", "launch": 0, "device": "NVIDIA A100-SXM4-40GB", "cc": "8.0",
+                                    "sm_count": 108, "tensor_ops": 1e9, "tensor_dtype": dtype} for dtype in ("int8",)])
+    names = {roof.name for roof in device_roofs(Bundle("a", {}, rows))[""]}
+    assert "dram" in names and "tensor" not in names
+    floating = {roof.name for roof in device_roofs(Bundle("a", {}, rows.assign(
+        tensor_dtype=pd.array(["fp16"], "string"))))[""]}
+    assert "tensor" in floating

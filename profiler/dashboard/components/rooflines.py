@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -42,6 +43,8 @@ def device_roofs(bundle: Bundle) -> dict[str, list[Roof]]:
         row = table.records((peaked if len(peaked) else rows).head(1))[0]
         name, dtype = "" if pd.isna(device) else str(device), row["tensor_dtype"]
         sheet = devices.find(name, row["cc"], row["sm_count"])
-        found[name] = roofs(counters=row, ceilings=bundle.profile.get("ceilings", ()), dtype=dtype,
-                            device=sheet.spec(dtype or "fp16") if sheet else None)
+        spec = sheet.spec(dtype or "fp16") if sheet else None
+        if spec and str(dtype).startswith("int"):  # integer operations are no FLOPs: no tensor roof stands over them
+            spec = replace(spec, tensor_flops_per_s=None)
+        found[name] = roofs(counters=row, ceilings=bundle.profile.get("ceilings", ()), dtype=dtype, device=spec)
     return {"": next(iter(found.values()))} if len(found) == 1 else found
