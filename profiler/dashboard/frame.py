@@ -20,11 +20,15 @@ LIST = {  # section -> (file, title); the first page is the default
         ("occupancy", text.OCCUPANCY),
         ("scaling", text.SCALING),
         ("tuning", text.TUNING),
+    ),
+    text.SECTION_DATA: (
         ("launches", text.LAUNCHES),
         ("compare", text.COMPARING),
-        ("learn", text.LEARN),
         ("run", text.RUN),
         ("about_data", text.ABOUT_DATA),
+    ),
+    text.SECTION_TELL: (
+        ("learn", text.LEARN),
         ("present", text.PRESENT),
         ("export", text.EXPORT),
     ),

@@ -16,6 +16,9 @@ COMPARING = "Compare"
 ABOUT_DATA = "About the data"
 LEARN = "Learn"
 
+SECTION_DATA = "Data"
+SECTION_TELL = "Learn and tell"
+
 # state
 BAD_PARAMETER = "The link asks for {name} = “{wanted}”, which is not there; {shown} is shown."
 
