@@ -13,6 +13,7 @@ MASKED = "masked pairs of blocks on the diagonal"
 PADDING = "tile padding"
 STATISTICS = "row statistics"
 AGAIN = "K and V read again by every query block"
+REPEATED = "scores that several warps compute"
 RESCALE = "rescaling when the maximum moves"
 
 
@@ -83,12 +84,21 @@ def _steps(shape: AttentionShape, stage: StagePrediction, quantity: str) -> tupl
             masked = (stage.flops_computed or stage.flops_visible) - stage.flops_visible
             return stage.flops_visible, _named((MASKED, masked))
         real = stage.flops_visible * blocks.real_pairs * stage.heads // max(1, _visible(stage, shape))
-        return stage.flops_visible, _named((MASKED, real - stage.flops_visible), (PADDING, stage.flops_computed - real))
+        once = 2 * stage.flops_computed // (1 + _repeats(stage))
+        return stage.flops_visible, _named((MASKED, real - stage.flops_visible), (PADDING, once - real),
+                                           (REPEATED, stage.flops_computed - once))
     if blocks is None:
         return stage.exponentials or 0, _named((RESCALE, stage.rescales or 0))
     visible, real = _visible(stage, shape), blocks.real_pairs * stage.heads
-    return visible, _named((MASKED, real - visible), (PADDING, (stage.exponentials or 0) - real),
-                           (RESCALE, stage.rescales or 0))
+    once = (stage.exponentials or 0) // _repeats(stage)
+    return visible, _named((MASKED, real - visible), (PADDING, once - real),
+                           (REPEATED, (stage.exponentials or 0) - once), (RESCALE, stage.rescales or 0))
+
+
+def _repeats(stage: StagePrediction) -> int:
+    """How often each score of a visited block is computed: more than once where warps outnumber the rows."""
+    pairs = stage.heads * stage.blocks.computed_pairs if stage.blocks else 0
+    return max(1, (stage.exponentials or 0) // pairs) if pairs else 1
 
 
 def _visible(stage: StagePrediction, shape: AttentionShape) -> int:

@@ -14,6 +14,7 @@ from profiler.spec import AttentionShape, Mask, RunConfig
 STATISTIC_BYTES = 4  # LSE, m, l and Δ are float32
 RESCALE_LANES = 4  # a row of an mma accumulator lies in 4 lanes, and each of them evaluates its α
 LEAST_TILE = 64  # query rows: below, a library's matmul pads them to its tile
+WARP_ROWS = 16  # query rows of a tile that a warp works on: those of an mma instruction
 MASK_BYTES = 1  # a boolean element
 ALWAYS_LSE = ("sdpa_flash",)  # implementations that write LSE without being asked
 
@@ -86,7 +87,8 @@ def fused(config: RunConfig) -> tuple[StagePrediction, ...]:
     With ``block_m`` and ``block_n`` among the parameters, the schedule of FlashAttention-2 is counted: each query block
     reads Q once and the K and V rows of the key blocks it visits, per query head:
     L2 → SM = Q + Σ over query blocks (key rows visited) · 2·D·e; rows past the end and padded columns are not fetched.
-    At most all of that comes from DRAM, where Q, K and V do not stay in L2.
+    At most all of that comes from DRAM, where Q, K and V do not stay in L2. More warps than ``block_m`` has rows for
+    (``num_warps`` · 16) share the columns of O, and each of them computes the scores and exponentials of its rows.
     Without them only what does not depend on tiles is predicted.
     """
     s, p = config.shape, config.parameters
@@ -101,12 +103,14 @@ def fused(config: RunConfig) -> tuple[StagePrediction, ...]:
             flops_computed=None, exponentials=head_pairs(s), rescales=None, heads=heads, note="tile sizes not known"),)
     blocks = count_blocks(Mask.parse(s.mask), s.nq, s.nk, int(p["block_m"]), int(p["block_n"]))
     keys = heads * blocks.key_rows * s.head_dim * s.element_bytes
+    again = max(1, WARP_ROWS * int(p.get("num_warps", 0)) // int(p["block_m"]))
     return (StagePrediction(
         "attention", reads, writes, l2_to_sm={"Q": s.q_bytes, "K": keys, "V": keys}, sm_to_l2=writes,
         refetch={name: max(0, keys - must[name]) for name in "KV"},
         flops_visible=visible,
-        flops_computed=4 * heads * blocks.computed_pairs * padded_head_dim(s.head_dim),
-        exponentials=heads * blocks.computed_pairs, rescales=heads * blocks.row_visits * RESCALE_LANES,
+        flops_computed=2 * (1 + again) * heads * blocks.computed_pairs * padded_head_dim(s.head_dim),
+        exponentials=again * heads * blocks.computed_pairs,
+        rescales=again * heads * blocks.row_visits * RESCALE_LANES,
         blocks=blocks, heads=heads),)
 
 

@@ -77,6 +77,15 @@ def test_time_bounds_and_the_binding_roof():
     assert predict(RunConfig("naive", SHAPE)).bounds == {}
 
 
+@pytest.mark.parametrize(("block_m", "flops", "special"), [(64, 103_079_215_104, 573_308_928),
+                                                          (128, 68_719_476_736, 285_212_672)])
+def test_eight_warps_on_64_rows_compute_the_scores_twice_as_an_h200_counted(block_m, flops, special):
+    parameters = {"block_m": block_m, "block_n": 64, "num_warps": 8}
+    prediction = predict(RunConfig("flash2", SHAPE, parameters=parameters))
+    assert prediction.flops_computed == flops
+    assert prediction.special_ops == pytest.approx(special, rel=0.01)
+
+
 def test_unknown_tiles_are_not_guessed():
     prediction = predict(RunConfig("sdpa_cudnn", SHAPE))
     assert prediction.level_bytes("l2_to_sm") is None
