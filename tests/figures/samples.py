@@ -14,6 +14,7 @@ from profiler.figures.bounds import time_bounds
 from profiler.figures.ledger import ledger
 from profiler.figures.parity import parity
 from profiler.figures.points import attention_points, attention_roofs
+from profiler.figures.pyramid import pyramid
 from profiler.figures.quadrant import quadrant
 from profiler.figures.roofline import roofline
 from profiler.figures.scaling import scaling
@@ -94,6 +95,7 @@ FIGURES: dict[str, Callable[..., Any]] = {
     "quadrant": partial(quadrant, BUNDLE, SHAPE),
     "traffic": partial(traffic, BUNDLE, SHAPE),
     "bounds": partial(time_bounds, BUNDLE, SHAPE),
+    "pyramid": partial(pyramid, BUNDLE, SHAPE, ALL),
     "tuning": partial(heatmap, TUNING, SHAPE),
     "tuning-spills": partial(heatmap, TUNING, SHAPE, "spills"),
     "tuning-l2-to-sm": partial(heatmap, TUNING, SHAPE, "l2_to_sm"),
