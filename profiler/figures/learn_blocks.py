@@ -9,6 +9,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from profiler.figures import canvas, style, units
+from profiler.figures.place import text_width
 from profiler.model.counts import ceil_div, key_interval
 from profiler.spec import Mask
 
@@ -38,7 +39,7 @@ def block_map(mask: Mask, nq: int, nk: int, block_m: int, block_n: int, words: M
     s = style.size_of(size)
     t = style.theme_of(theme)
     grid = kinds(mask, nq, nk, block_m, block_n)
-    colours = [style.mix(t.ink, t.ground, 0.10), style.mix(style.INPUTS, t.ground, 0.45), style.SCORES]
+    colours = [style.mix(t.ink, t.ground, 0.10), style.GRADIENTS, style.SCORES]
     ticks = [units.tick(v) for v in (nq, nk)]
     c = canvas.new(title, subtitle, foot, theme, size, left=canvas.beside(ticks, s.body) + 1.9 * s.body, above=2.8,
                    height=s.height + 20)
@@ -59,9 +60,9 @@ def block_map(mask: Mask, nq: int, nk: int, block_m: int, block_n: int, words: M
     place = 0.0
     for k in (FULL, CROSSING, SKIPPED):
         c.figure.add_annotation(text=f"<span style='color:{colours[k]}'>■</span> {names[k]}", xref="paper",
-                                yref="paper", x=place, y=1, yshift=8, xanchor="left", yanchor="bottom", showarrow=False,
-                                font={"size": s.body, "color": t.ink}, borderpad=0)
-        place += 0.2
+                                yref="paper", x=0, xshift=place, y=1, yshift=8, xanchor="left", yanchor="bottom",
+                                showarrow=False, font={"size": s.body, "color": t.ink}, borderpad=0)
+        place += text_width(f"■ {names[k]}", s.body) + 2 * s.body
     c.figure.update_xaxes(range=[0, nk], title_text=words["keys"], showgrid=False, constrain="domain",
                           constraintoward="left")
     c.figure.update_yaxes(range=[nq, 0], title_text=words["queries"], showgrid=False, scaleanchor="x",

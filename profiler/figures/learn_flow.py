@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 import plotly.graph_objects as go
 
 from profiler.figures import canvas, style
+from profiler.figures.learn_notes import annotate
 
 Message = tuple[int, int, str, str]  # from lane, to lane, text, tensor whose colour the arrow has
 
@@ -18,34 +20,32 @@ def sequence(lanes: Sequence[str], messages: Sequence[Message], loop: tuple[int,
 
     A message within one lane is a step of computation there.
     """
-    s = style.size_of(size)
     c = canvas.new(title, subtitle, foot, theme, size, axis=False, above=2.6, height=215 + 46 * len(messages))
     last = len(messages) - 0.3
     begin, end, name = loop
     c.figure.add_shape(type="rect", x0=-0.42, x1=len(lanes) - 0.58, y0=begin - 0.62, y1=end + 0.42, layer="below",
                        fillcolor=style.mix(c.theme.ink, c.theme.ground, 0.045),
                        line={"color": c.theme.muted, "width": 1, "dash": "dot"})
-    c.figure.add_annotation(x=len(lanes) - 0.6, y=begin, text=f"<i>{name}</i>", xanchor="right", xshift=-70, yshift=4,
-                            showarrow=False, font={"size": s.body, "color": c.theme.ink})
+    notes: list[dict[str, Any]] = [{"x": len(lanes) - 1.5, "y": begin, "text": f"<i>{name}</i>"}]
+    lines = []
     for i, lane in enumerate(lanes):
-        c.figure.add_shape(type="line", x0=i, x1=i, y0=-0.6, y1=last, layer="below",
-                           line={"color": c.theme.muted, "width": 1.5})
-        c.figure.add_annotation(x=i, y=1, yref="paper", text=f"<b>{lane}</b>", yanchor="bottom", yshift=4,
-                                showarrow=False, borderpad=0, font={"size": s.body, "color": c.theme.ink})
+        lines.append({"type": "line", "x0": i, "x1": i, "y0": -0.6, "y1": last, "layer": "below",
+                      "line": {"color": c.theme.muted, "width": 1.5}})
+        notes.append({"x": i, "y": 1, "yref": "paper", "text": f"<b>{lane}</b>", "yanchor": "bottom", "yshift": 4})
     within = [(m[0], y, style.tensor_colour(m[3])) for y, m in enumerate(messages) if m[0] == m[1]]
     c.figure.add_scatter(x=[x for x, *_ in within], y=[y for _, y, _ in within], mode="markers", hoverinfo="skip",
                          marker={"size": 11, "color": [colour for *_, colour in within]})
     for y, (source, target, text, tensor) in enumerate(messages):
-        colour = style.tensor_colour(tensor)
         if source == target:
-            c.figure.add_annotation(x=source, y=y, text=text, showarrow=False, xanchor="left", xshift=11, borderpad=2,
-                                    bgcolor=c.theme.ground, font={"size": s.body, "color": c.theme.ink})
+            notes.append({"x": source, "y": y, "text": text, "xanchor": "left", "xshift": 11, "borderpad": 2,
+                          "bgcolor": c.theme.ground})
             continue
-        c.figure.add_annotation(x=target, y=y, ax=source, ay=y, xref="x", yref="y", axref="x", ayref="y", text="",
-                                showarrow=True, arrowhead=2, arrowsize=1.1, arrowwidth=2.5, arrowcolor=colour)
+        notes.append({"x": target, "y": y, "ax": source, "ay": y, "xref": "x", "yref": "y", "axref": "x",
+                      "ayref": "y", "text": "", "showarrow": True, "arrowhead": 2, "arrowsize": 1.1, "arrowwidth": 2.5,
+                      "arrowcolor": style.tensor_colour(tensor)})
         beside = source + (0.5 if target > source else -0.5)  # between two lanes, so on none of them
-        c.figure.add_annotation(x=beside, y=y, text=text, showarrow=False, yanchor="bottom", yshift=2, borderpad=0,
-                                font={"size": s.body, "color": c.theme.ink})
+        notes.append({"x": beside, "y": y, "text": text, "yanchor": "bottom", "yshift": 2})
+    annotate(c, notes, lines)
     c.figure.update_xaxes(range=[-0.5, len(lanes) - 0.4], visible=False)
     c.figure.update_yaxes(range=[last, -0.8], visible=False)
     return canvas.finish(c, pd.DataFrame([{"step": i + 1, "from": lanes[a], "to": lanes[b], "what": text}
@@ -71,15 +71,12 @@ def programs(table: Sequence[Mapping[str, int]], chosen: int, words: Mapping[str
     low = style.mix(style.INPUTS, c.theme.ground, 0.12)
     high = style.mix(style.INPUTS, c.theme.ground, 0.62)
     c.figure.add_heatmap(z=grid, x=list(range(len(columns))), y=blocks, zmin=0, zmax=most, showscale=False, xgap=3,
-                         ygap=3, colorscale=[[0, low], [1, high]], hovertemplate="program_id %{z}<extra></extra>")
-    for y, row in zip(blocks, grid):
-        for x, value in enumerate(row):
-            fill = style.mix(high, low, value / most)
-            c.figure.add_annotation(x=x, y=y, text=f"<b>{value}</b>" if value == chosen else str(value),
-                                    showarrow=False, font={"size": s.body, "color": style.text_on(fill)})
-            if value == chosen:
-                c.figure.add_shape(type="rect", x0=x - 0.48, x1=x + 0.48, y0=y - 0.46, y1=y + 0.46,
-                                   line={"color": style.SCORES, "width": 4})
+                         ygap=3, colorscale=[[0, low], [1, high]], hovertemplate="program_id %{z}<extra></extra>",
+                         text=[[f"<b>{v}</b>" if v == chosen else str(v) for v in row] for row in grid],
+                         texttemplate="%{text}", textfont={"size": s.body, "color": c.theme.ink})
+    at = next((x, y) for y, row in zip(blocks, grid) for x, value in enumerate(row) if value == chosen)
+    c.figure.add_shape(type="rect", x0=at[0] - 0.48, x1=at[0] + 0.48, y0=at[1] - 0.46, y1=at[1] + 0.46,
+                       line={"color": style.SCORES, "width": 4})
     c.figure.update_xaxes(tickvals=list(range(len(columns))), side="top", showgrid=False,
                           ticktext=[words["head"].format(batch=b, head=h) for b, h in columns])
     c.figure.update_yaxes(autorange="reversed", tickvals=blocks, showgrid=False,

@@ -8,6 +8,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from profiler.figures import canvas, style, units
+from profiler.figures.learn_notes import annotate
 from profiler.figures.place import text_width
 
 
@@ -21,7 +22,7 @@ def terms(steps: Sequence[Sequence[float]], news: Sequence[int], labels: Sequenc
     s = style.size_of(size)
     c = canvas.new(title, subtitle, foot, theme, size, left=canvas.beside(labels, s.body), right=90,
                    height=235 + 46 * len(steps))
-    rows = []
+    rows, notes = [], []
     reach = max((sum(parts) for parts in steps), default=1) or 1
     pixels = (s.narrow - c.left - c.right) / reach
     for label, parts, new in zip(labels, steps, news):
@@ -39,8 +40,8 @@ def terms(steps: Sequence[Sequence[float]], news: Sequence[int], labels: Sequenc
                 c.figure.data[-1].text = None
             rows.append({"bar": label, "key": i + 1, "term": part, "new": fresh})
             start += part
-        c.figure.add_annotation(x=start, y=label, text=f"<b>l = {start:.4f}</b>", xanchor="left", xshift=8,
-                                showarrow=False, font={"size": s.body, "color": c.theme.ink})
+        notes.append({"x": start, "y": label, "text": f"<b>l = {start:.4f}</b>", "xanchor": "left", "xshift": 8})
+    annotate(c, notes)
     c.figure.update_layout(barmode="overlay")
     ticks = [canvas.step(reach) * i for i in range(int(reach / canvas.step(reach)) + 1)]
     c.figure.update_xaxes(range=[0, reach], title_text=axis, tickvals=ticks, ticktext=[units.tick(v) for v in ticks])

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 import plotly.graph_objects as go
 
 from profiler.figures import canvas, style, units
+from profiler.figures.learn_notes import annotate
 from profiler.figures.place import ABOVE, text_width
 
 Bar = tuple[str, float, str]  # label, bytes, tensor whose colour it has
@@ -23,14 +25,15 @@ def beside_levels(bars: Sequence[Bar], levels: Mapping[str, float], axis: str, t
                    height=285 + 46 * len(bars))
     values = [v for _, v, _ in bars] + list(levels.values())
     low, high = min(values) / 8, max(values) * 2
+    notes: list[dict[str, Any]] = []
+    lines: list[dict[str, Any]] = []
     for name, value, tensor in bars:
         colour = style.tensor_colour(tensor)
         c.figure.add_scatter(x=[low, value], y=[name, name], mode="lines+markers", line={"color": colour, "width": 4},
                              marker={"size": [0, 1.3 * s.marker], "color": colour, "opacity": 1},
                              hovertemplate=f"{name}: {units.nbytes(value)}<extra></extra>")
-        c.figure.add_annotation(x=math.log10(value), y=name, text=f"<b>{units.nbytes(value, 4)}</b>",
-                                xanchor="left", xshift=14, showarrow=False, bgcolor=c.theme.ground, borderpad=1,
-                                font={"size": s.body, "color": c.theme.ink})
+        notes.append({"x": math.log10(value), "y": name, "text": f"<b>{units.nbytes(value, 4)}</b>", "xanchor": "left",
+                      "xshift": 14, "bgcolor": c.theme.ground, "borderpad": 1})
     axis_range = [math.log10(low), math.log10(high)]
     width = s.narrow - c.left - c.right
     taken: list[tuple[float, float, int]] = []
@@ -41,11 +44,12 @@ def beside_levels(bars: Sequence[Bar], levels: Mapping[str, float], axis: str, t
         line = next(n for n in range(len(levels)) if not any(
             at - half < end and start < at + half and row == n for start, end, row in taken))
         taken.append((at - half, at + half, line))
-        c.figure.add_shape(type="line", x0=value, x1=value, y0=0, y1=1, yref="paper", layer="below",
-                           line={"color": c.theme.muted, "width": 1.5, "dash": "dash"})
-        c.figure.add_annotation(x=math.log10(value), y=1, yref="paper", text=label, yanchor="bottom", xanchor="center",
-                                yshift=2 + line * 1.5 * s.small, showarrow=False, borderpad=0, bgcolor=c.theme.ground,
-                                font={"size": s.small, "color": c.theme.ink})
+        lines.append({"type": "line", "x0": value, "x1": value, "y0": 0, "y1": 1, "yref": "paper", "layer": "below",
+                      "line": {"color": c.theme.muted, "width": 1.5, "dash": "dash"}})
+        notes.append({"x": math.log10(value), "y": 1, "yref": "paper", "text": label, "yanchor": "bottom",
+                      "xanchor": "center", "yshift": 2 + line * 1.5 * s.small, "bgcolor": c.theme.ground,
+                      "font": {"size": s.small, "color": c.theme.ink}})
+    annotate(c, notes, lines)
     c.figure.update_xaxes(**canvas.log_axis(low, high, "B"), title_text=axis)
     c.figure.update_yaxes(autorange="reversed", showgrid=False)
     rows = [{"what": name, "bytes": value, "kind": "derived"} for name, value, _ in bars]

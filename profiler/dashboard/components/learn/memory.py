@@ -36,7 +36,8 @@ def draw(words: Words, common: Words) -> None:
     bars = [(words("matrix"), size.matrix, "S"), (words("probabilities"), size.matrix, "P"),
             (words("one_head"), size.one_head, "S"), (words("tensors"), size.tensors, "Q"),
             (words("statistics"), size.lse, "LSE")]
-    capacities = {level.name: level.capacity_bytes for level in levels if level.capacity_bytes}
+    called = {"registers": words("registers"), "shared memory": words("shared")}
+    capacities = {called.get(v.name, v.name): v.capacity_bytes for v in levels if v.capacity_bytes}
     parts.figure(learn_sizes.beside_levels(
         bars, capacities, words("axis"),
         words("title", matrix=units.nbytes(size.matrix), ratio=units.times(size.ratio)),
@@ -48,9 +49,10 @@ def draw(words: Words, common: Words) -> None:
         st.markdown(words("pyramid_missing"))
     else:
         st.markdown(words("pyramid", gpu=of_gpu))
+        known = [(units.nbytes(v.capacity_bytes) if v.capacity_bytes else words("absent"),
+                  units.bandwidth(v.bytes_per_s) if v.bytes_per_s else words("absent")) for v in levels]
         parts.table([words("level"), words("capacity"), words("bandwidth"), words("how")],
-                    [[level.name, units.nbytes(level.capacity_bytes), units.bandwidth(level.bytes_per_s),
-                      level.source or level.missing] for level in levels])
+                    [[called.get(v.name, v.name), *two, v.source or v.missing] for v, two in zip(levels, known)])
         speed = {level.name: level.bytes_per_s for level in levels}
         if speed.get("shared memory") and speed.get("HBM"):
             st.markdown(words("ratio", ratio=units.times(speed["shared memory"] / speed["HBM"])))
