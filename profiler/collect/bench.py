@@ -39,6 +39,7 @@ def bench(
 ) -> dict[str, Any]:
     """{"rows": timings rows with tflops_per_s and speedup, "ceilings", "environment", "convention"}."""
     configs = list({config.config_id: config for config in configs}.values())
+    worker.check_callables(configs, device)
     alone = lock.measuring(gpu.identity()) if device == "cuda" else nullcontext()
     with tempfile.TemporaryDirectory(prefix="flashscope-") as name, alone:
         reporter = Reporter(progress, len(configs), counters=False)

@@ -158,5 +158,7 @@ def test_command_line(cli, mine):
     (cli.folder / "visited.py").write_text(MODULE)
     done = cli("run", "--callable", "visited:two", "--n", "64", "--no-counters", "--out", "x")
     assert done.returncode == 2 and "expected visited:two to be callable" in done.stderr
+    bench = cli("bench", "--callable", "visited:two", "--n", "64")
+    assert bench.returncode == 2 and "expected visited:two to be callable" in bench.stderr
     assert cli("run", "--callable", "visited", "--out", "x").stderr.startswith("--callable: expected MODULE:FUNCTION")
     assert cli("run", "--callable", "a b:c", "--out", "x").stderr.startswith("--callable: expected MODULE:FUNCTION")

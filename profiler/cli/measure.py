@@ -1,0 +1,223 @@
+"""Verbs that measure on this machine: doctor, run, bench."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shlex
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from profiler.cli.options import (
+    Batch,
+    Callables,
+    Direction,
+    Dtypes,
+    HeadDims,
+    Heads,
+    Implementations,
+    Json,
+    KvHeads,
+    Lengths,
+    Masks,
+    Metrics,
+    NcuPath,
+    Suite,
+    Sweep,
+)
+from profiler.errors import BadInput
+
+if TYPE_CHECKING:
+    from profiler.spec import RunConfig
+
+
+def doctor(
+    strict: Annotated[bool, typer.Option("--strict", help="Exit 0 only when profiling can work too.")] = False,
+    ncu: NcuPath = None,
+    as_json: Json = False,
+) -> None:
+    """Say what this machine has and lacks for the viewer and for profiling, with remedies.
+
+    Example: python -m profiler doctor --strict
+    """
+    from profiler.collect import doctor as rooms
+
+    checks = rooms.diagnose(ncu)
+    if as_json:
+        print(json.dumps([{name: getattr(c, name) for name in c.__dataclass_fields__} for c in checks], indent=1))
+    else:
+        for c in checks:
+            print(
+                f"{c.state:<8} {c.name}: {c.text}" + (f"\n{'':9}{c.remedy}" if c.remedy and c.state != rooms.OK else "")
+            )
+    if not rooms.ready(checks, rooms.PROFILING if strict else rooms.VIEWER):
+        raise typer.Exit(1)
+
+
+def run(
+    out: Annotated[Path, typer.Option(help="The bundle to write: a new folder.", show_default=False)],
+    suite: Suite = None,
+    sweep: Sweep = None,
+    implementation: Implementations = None,
+    callable_: Callables = None,
+    n: Lengths = None,
+    head_dim: HeadDims = None,
+    mask: Masks = None,
+    dtype: Dtypes = None,
+    batch: Batch = 1,
+    heads: Heads = 16,
+    kv_heads: KvHeads = 0,
+    direction: Direction = "forward",
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with an unfinished run.")] = False,
+    no_counters: Annotated[
+        bool, typer.Option("--no-counters", help="Time, memory and error only; labelled so.")
+    ] = False,
+    keep_reports: Annotated[
+        bool, typer.Option("--keep-reports", help="Keep scrubbed .ncu-rep files in the bundle.")
+    ] = False,
+    metrics: Metrics = "evidence",
+    ncu: NcuPath = None,
+    timeout: Annotated[float, typer.Option(help="Seconds without progress after which the run is ended.")] = 180.0,
+) -> None:
+    """Profile attention on this machine's GPU and write a bundle.
+
+    Example: python -m profiler run --suite quick --out out/quick
+
+    Example: python -m profiler run --sweep sweep.toml --out out/sweep
+
+    Example: python -m profiler run --callable mine:attention -i flash2 --n 4096 --out out/mine
+
+    Example: python -m profiler run -i naive -i flash2 --n 4096 -d 64 --mask causal --out out/mine
+    """
+    from profiler.collect.run import run as profile
+
+    names = _names(callable_, implementation)
+    shaped = bool(names or n or head_dim or mask or dtype)
+    if sweep:
+        if suite or shaped:
+            raise BadInput("--sweep: expected no suite or shape options beside it, got both.", remedy="Leave out one.")
+        from profiler.collect import sweepfile
+
+        configs = sweepfile.read(sweep)
+    else:
+        configs = _configs(suite, names, n, head_dim, mask, dtype, batch, heads, kv_heads, direction, default="quick")
+    with _ending_cleanly("Finished work is kept: --resume goes on from it."):
+        made = profile(
+            configs,
+            out,
+            counters=not no_counters,
+            keep_reports=keep_reports,
+            resume=resume,
+            ncu_path=ncu,
+            quiet_s=timeout,
+            metric_set=metrics,
+            suite=suite or (None if shaped or sweep or direction != "forward" else "quick"),
+            progress=_progress,
+            command=_command_line(),
+        )
+    for note in made.notes:
+        print(f"note: {note}", file=sys.stderr)
+    print(out)
+
+
+def bench(
+    suite: Suite = None,
+    implementation: Implementations = None,
+    callable_: Callables = None,
+    n: Lengths = None,
+    head_dim: HeadDims = None,
+    mask: Masks = None,
+    dtype: Dtypes = None,
+    batch: Batch = 1,
+    heads: Heads = 16,
+    kv_heads: KvHeads = 0,
+    direction: Direction = "forward",
+    timeout: Annotated[float, typer.Option(help="Seconds without progress after which it is ended.")] = 180.0,
+    as_json: Json = False,
+) -> None:
+    """Time our kernels and the peers side by side in one run, without a profiler; no bundle is written.
+
+    Example: python -m profiler bench -i flash2 -i sdpa_flash --n 4096 -d 64 -d 128
+    """
+    from profiler.collect import bench as benches
+
+    names = _names(callable_, implementation)
+    configs = _configs(suite, names, n, head_dim, mask, dtype, batch, heads, kv_heads, direction, default="bench")
+    with _ending_cleanly("Nothing was written."):
+        result = benches.bench(configs, quiet_s=timeout, progress=_progress)
+    print(json.dumps(result, indent=1) if as_json else benches.text(result))
+
+
+def _names(callables: list[str] | None, implementations: list[str] | None) -> list[str] | None:
+    """What was named, functions first; a name without a module is told apart at once."""
+    for name in callables or ():
+        if ":" not in name:
+            raise BadInput(f"--callable: expected MODULE:FUNCTION, got {name!r}.", remedy="As in mine:attention.")
+    return [*(callables or ()), *(implementations or ())] or None
+
+
+def _configs(
+    suite: str | None,
+    implementation: list[str] | None,
+    n: list[int] | None,
+    head_dim: list[int] | None,
+    mask: list[str] | None,
+    dtype: list[str] | None,
+    batch: int,
+    heads: int,
+    kv_heads: int,
+    direction: str,
+    default: str,
+) -> list[RunConfig]:
+    from profiler.collect import suites
+
+    if suite and (implementation or n or head_dim or mask or dtype):
+        raise BadInput("--suite: expected no shape options beside it, got both.", remedy="Leave out one of the two.")
+    if suite:
+        return suites.suite(suite)
+    if not (implementation or n or head_dim or mask or dtype) and direction == "forward":
+        return suites.quick() if default == "quick" else suites.bench()
+    return suites.sweep(
+        implementation or suites.EVERYTHING,
+        n or (4096,),
+        head_dims=head_dim or (64, 128),
+        masks=mask or ("full",),
+        dtypes=dtype or ("bf16",),
+        batch=batch,
+        heads=heads,
+        kv_heads=kv_heads,
+        directions=(direction,),
+    )
+
+
+@contextlib.contextmanager
+def _ending_cleanly(kept: str) -> Iterator[None]:
+    """Ctrl-C and a request to end (SIGTERM) end what runs, say what is kept, and give exit code 130."""
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    except KeyboardInterrupt:
+        print(f"Interrupted; no process was left behind. {kept}", file=sys.stderr)
+        raise typer.Exit(130) from None
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _progress(text: str, done: int, total: int) -> None:
+    print(f"[{done}/{total}] {text}", file=sys.stderr, flush=True)
+
+
+def _command_line() -> str:
+    """This command as provenance records it, paths reduced to file names."""
+    from profiler.collect.ncu import public_command
+
+    return public_command(["python", "-m", "profiler", *(shlex.quote(a) for a in sys.argv[1:])])

@@ -1,0 +1,33 @@
+"""Options that several verbs share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+# Typer reads annotations while it runs, so they keep typing's spelling, which Python 3.10 to 3.13 all have.
+Implementations = Annotated[list[str] | None, typer.Option("--implementation", "-i", help="Name; repeat for several.")]
+Callables = Annotated[
+    list[str] | None, typer.Option("--callable", help="MODULE:FUNCTION of q, k, v (and causal); repeat for several.")
+]
+Direction = Annotated[str, typer.Option(help="forward or backward.")]
+Lengths = Annotated[Optional[list[int]], typer.Option("--n", help="Sequence length; repeat for several.")]  # noqa: UP045
+Heads = Annotated[int, typer.Option(help="Query heads.")]
+KvHeads = Annotated[int, typer.Option(help="Key/value heads; 0: as many as query heads.")]
+Batch = Annotated[int, typer.Option(help="Batch size.")]
+HeadDims = Annotated[Optional[list[int]], typer.Option("--head-dim", "-d", help="Head size; repeat for several.")]  # noqa: UP045
+Masks = Annotated[Optional[list[str]], typer.Option("--mask", help="full or causal; repeat for several.")]  # noqa: UP045
+Dtypes = Annotated[Optional[list[str]], typer.Option("--dtype", help="bf16, fp16 or fp32; repeat for several.")]  # noqa: UP045
+Suite = Annotated[str | None, typer.Option(help="quick, evidence, scaling, tuning, backward or decode.")]
+Sweep = Annotated[
+    Optional[Path],  # noqa: UP045
+    typer.Option("--sweep", help="A TOML file of shapes and tuning parameters; then no suite or shape options.")
+]
+Metrics = Annotated[
+    str, typer.Option("--metrics", help="What to count: evidence, roofline, occupancy (fewest passes) or full.")
+]
+NcuPath = Annotated[Optional[str], typer.Option("--ncu", help="Path of ncu, where it is not on PATH.")]  # noqa: UP045
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Source = Annotated[Path, typer.Argument(help="A bundle, a .ncu-rep or an ncu export as CSV.", show_default=False)]

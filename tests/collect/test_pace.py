@@ -1,0 +1,195 @@
+"""One run on a GPU at a time; the time a run takes, as it goes and before it starts; a request to end."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from profiler.collect import gpu, lock, pace
+from profiler.collect import run as runs
+from profiler.collect.passes import Reporter
+from profiler.errors import BadInput, GpuInUse
+
+from .conftest import ROOT, processes_with
+from .test_run import CONFIGS
+
+HOLD = """
+import sys, time
+from profiler.collect import lock
+with lock.measuring(sys.argv[1]):
+    print("held", flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.fixture
+def holder():
+    """A process that measures on GPU-1 until the test ends; its pid."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD, "GPU-1"], stdout=subprocess.PIPE, text=True, env=environment
+    )
+    assert process.stdout.readline() == "held\n"
+    yield process
+    process.kill()
+    process.wait()
+
+
+def test_a_second_run_on_one_gpu_is_refused_with_the_first_ones_id_and_start(holder):
+    with pytest.raises(GpuInUse) as caught, lock.measuring("GPU-1"):
+        pass
+    assert f"process {holder.pid}, started 20" in caught.value.what and "CUDA_VISIBLE_DEVICES" in caught.value.remedy
+    with lock.measuring("GPU-2"):
+        pass
+
+
+def test_a_lock_that_a_killed_process_left_behind_is_none(holder):
+    holder.kill()
+    holder.wait()
+    assert json.loads((lock.cache_folder() / "gpu-GPU-1.lock").read_text())["pid"] == holder.pid
+    with lock.measuring("GPU-1"):
+        assert json.loads((lock.cache_folder() / "gpu-GPU-1.lock").read_text())["pid"] == os.getpid()
+
+
+def test_run_and_bench_take_the_lock(stub, cli, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    with lock.measuring(gpu.identity()):
+        done = cli("run", "--suite", "quick", "--out", "bundle")
+        assert done.returncode == 1 and f"process {os.getpid()}, started" in done.stderr and done.stdout == ""
+        assert cli("bench").returncode == 1
+    assert list(cli.folder.iterdir()) == []
+
+
+def test_where_no_cache_folder_can_be_made_the_temporary_one_serves(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    (tmp_path / "file").write_text("not a folder")
+    monkeypatch.setattr(lock.tempfile, "gettempdir", lambda: str(tmp_path))
+    assert lock.cache_folder().parent == tmp_path
+    with lock.measuring("GPU-3"):
+        pass
+
+
+class Ticks:
+    """A clock that a test sets."""
+
+    now = 0.0
+
+    def monotonic(self):
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    ticks = Ticks()
+    monkeypatch.setattr(pace, "time", ticks)
+    return ticks
+
+
+def test_progress_says_what_each_took_and_what_is_left(clock):
+    said = []
+    reporter = Reporter(lambda *words: said.append(words), 4, counters=True)
+    reporter.begin()
+    assert said == []  # nothing is known before the first run
+    reporter.pace._mark = 0.0
+    clock.now = 6.0
+    reporter.done(pace.COUNTERS, 2, "b")
+    assert said[-1] == ("counters: b, 3.0 s each, about 6 s and the timing pass left", 2, 8)
+    clock.now = 12.0
+    reporter.done(pace.COUNTERS, 2, "d")
+    clock.now = 13.0
+    reporter.done(pace.TIMING, 1, "a")
+    assert said[-1] == ("timing: a, 1.0 s each, about 3 s left", 5, 8)
+    reporter.done(pace.TIMING, 3, "d")
+    assert said[-1][0] == "timing: d, 0.2 s each" and said[-1][1:] == (8, 8)
+
+
+def test_what_an_unfinished_run_left_does_not_count_as_fast(clock):
+    said = []
+    reporter = Reporter(lambda *words: said.append(words), 10, counters=False)
+    reporter.pace._mark = 0.0
+    reporter.done(pace.TIMING, 6, "taken", measured=False)
+    assert said[-1][0] == "timing: taken"
+    clock.now = 5.0
+    reporter.done(pace.TIMING, 1, "g")
+    assert said[-1] == ("timing: g, 5.0 s each, about 15 s left", 7, 10)
+
+
+def test_an_earlier_run_gives_the_estimate_before_the_next_starts(clock):
+    said = []
+    earlier = pace.Pace({pace.COUNTERS: 2, pace.TIMING: 2}, _mark=0.0)
+    clock.now = 4.0
+    earlier.took(pace.COUNTERS, 2)
+    clock.now = 5.0
+    earlier.took(pace.TIMING, 2)
+    pace.remember("GPU-1", "evidence", earlier, 8)
+    assert pace.recall("GPU-2", "evidence") == {} and "counters" not in pace.recall("GPU-1", "roofline")
+    known = pace.recall("GPU-1", "evidence")
+    assert known == {"counters": 2.0, "timing": 0.5, "passes": 8.0}
+    Reporter(lambda *words: said.append(words), 40, counters=True, known=known).begin()
+    assert said == [("about 2 min by an earlier run on this GPU, 8 replay passes a launch", 0, 80)]  # 40·2 + 40·0.5 s
+
+
+@pytest.mark.parametrize(("seconds", "words"), [(42.4, "42 s"), (100, "2 min"), (5400, "1 h 30 min")])
+def test_durations_as_people_say_them(seconds, words):
+    assert pace.duration(seconds) == words
+
+
+def test_a_broken_file_of_paces_is_no_failure():
+    (lock.cache_folder() / "pace.json").write_text("[1, 2")
+    assert pace.recall("GPU-1", "evidence") == {}
+    pace.remember("GPU-1", "evidence", pace.Pace({}), 8)
+
+
+def test_a_crash_is_not_counted_twice_in_the_progress(tmp_path, monkeypatch):
+    guilty = CONFIGS[2].config_id
+    script = f"""
+import json, sys
+from profiler.spec import RunConfig
+plan, out = json.load(open(sys.argv[1])), open(sys.argv[2], "a")
+for entry in plan["configs"]:
+    config = RunConfig.from_json(entry)
+    print(json.dumps({{"record": "start", "config_id": config.config_id}}), file=out, flush=True)
+    if config.config_id == {guilty!r}:
+        sys.exit("illegal memory access")
+    row = {{**config.key(), "parameters": "{{}}", "status": "ok", "median_ns": 1.0}}
+    print(json.dumps({{"record": "timing", "row": row}}), file=out, flush=True)
+print(json.dumps({{"record": "end"}}), file=out, flush=True)
+"""
+    monkeypatch.setattr(
+        "profiler.collect.worker.command", lambda plan, results: [sys.executable, "-c", script, plan.name, results.name]
+    )
+    said = []
+    runs.run(CONFIGS, tmp_path / "b", counters=False, device="cpu", progress=lambda *words: said.append(words))
+    assert [done for _, done, _ in said] == sorted(done for _, done, _ in said) and said[-1][1:] == (8, 8)
+    assert any(f"{guilty} set aside" in text for text, _, _ in said)
+
+
+def test_metric_sets_are_known_by_name():
+    assert len(runs.metric_names("occupancy")) < len(runs.metric_names("evidence"))
+    with pytest.raises(BadInput, match="--metrics: expected one of evidence, roofline, occupancy, full, got 'all'"):
+        runs.metric_names("all")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "a request to end"])
+def test_a_run_that_is_asked_to_end_leaves_no_process(stub, cli, tmp_path, number):
+    word = f"asked-{tmp_path}"
+    stub.write(f"""
+subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)", {word!r}])
+print("started", file=open(pathlib.Path(__file__).with_name("started"), "w"))
+time.sleep(600)
+""")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "profiler", "run", "--suite", "quick", "--out", "bundle"],
+        cwd=cli.folder, env={**os.environ, "PYTHONPATH": str(ROOT)}, stderr=subprocess.PIPE, text=True,
+    )
+    deadline = time.monotonic() + 100
+    while not (stub.folder / "started").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(number)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130 and "no process was left behind" in said and "Traceback" not in said
+    assert not processes_with(word) and list(cli.folder.iterdir()) == []
