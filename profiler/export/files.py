@@ -166,7 +166,7 @@ def _data(manifest: Manifest, story: Story) -> tuple[pd.DataFrame | None, str]:
 
 def _pictures(manifest: Manifest, story: Story, chrome: str, theme: str) -> dict[str, bytes]:
     """SVG and PNG of every figure into the folder; the pictures for slides by screen id."""
-    jobs = {}
+    jobs: dict[str, browser.Job] = {}
     for screen in story.screens:
         figure = screen.figures[theme]
         jobs |= {

@@ -112,9 +112,10 @@ def special_title(scene: Scene) -> str:
 
 
 def block(scene: Scene) -> tuple[int, int] | None:
-    run = scene.facts.run(scene.names[1], scene._shape)
-    sizes = [run.config.parameters.get(key) for key in ("block_m", "block_n")] if run else []
-    return (int(sizes[0]), int(sizes[1])) if len(sizes) == 2 and all(sizes) else None
+    """Rows and columns of the fused implementation's blocks, where they were recorded."""
+    run = scene.facts.run(scene.names[1], scene._shape, scene.direction)
+    rows, columns = (run.config.parameters.get(key) if run else None for key in ("block_m", "block_n"))
+    return (int(rows), int(columns)) if rows and columns else None
 
 
 def draw_tiles(scene: Scene, theme: str) -> go.Figure:

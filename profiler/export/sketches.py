@@ -38,29 +38,24 @@ def tiles(bundle: Bundle, shape: AttentionShape, block: tuple[int, int] | None, 
     about = (
         f"{labels.sentence(labels.shape(shape))}. The schedule of {labels.implementation(name)}; the grid is a sketch."
     )
-    c, _width, height = board(
-        title, about, canvas.foot(bundle.profile, "sizes predicted from the recorded block"), theme
-    )
+    kinds = "sizes predicted from the recorded block" if block else "nothing here is measured"
+    c, _width, height = board(title, about, canvas.foot(bundle.profile, kinds), theme)
     unit = min((height - 130) / TILES, 105.0)
     x0, y0 = 250.0, 130.0
     left, right = 60.0, x0 + TILES * unit + 50
 
+    boxes: list[dict[str, Any]] = []  # set at once: Plotly checks the whole list again with each shape that is added
+
     def box(x: float, y: float, w: float, h: float, what: str, tensor: str, full: bool) -> None:
         colour = style.tensor_colour(tensor)
-        c.figure.add_shape(
-            type="rect",
-            x0=x,
-            x1=x + w,
-            y0=y,
-            y1=y + h,
-            name=what,
-            layer="above",
-            fillcolor=colour if full else "rgba(0,0,0,0)",
-            line={
-                "color": colour if full else c.theme.muted,
-                "width": 3 if full else 1.5,
-                "dash": "solid" if full or tensor != "s" else "dot",
-            },
+        line = {
+            "color": colour if full else c.theme.muted,
+            "width": 3 if full else 1.5,
+            "dash": "solid" if full or tensor != "s" else "dot",
+        }
+        fill = colour if full else "rgba(0,0,0,0)"
+        boxes.append(
+            {"type": "rect", "x0": x, "x1": x + w, "y0": y, "y1": y + h, "name": what, "fillcolor": fill, "line": line}
         )
 
     for i in range(TILES):
@@ -97,6 +92,7 @@ def tiles(bundle: Bundle, shape: AttentionShape, block: tuple[int, int] | None, 
         )
     box(right, y0 + ROW * unit, 110, unit - 6, "store", "o", True)
     say(c, right + 55, middle, "once", "store", xanchor="center", yanchor="middle", colour=style.text_on(style.INPUTS))
+    c.figure.layout.shapes = boxes
     _beside(c, right + 190, y0, rows)
     return canvas.finish(
         c,

@@ -165,6 +165,7 @@ NUMBERS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
     ("tensor_pipe_pct", "Tensor Cores", units.percent),
     ("duration_ns", "Time, profiled", units.duration),
     ("value", "Value", units.number),
+    ("kind", "Kind", str),
 )
 
 
@@ -184,14 +185,14 @@ def _short(frame: pd.DataFrame) -> pd.DataFrame:
 
     def cells(name: str, write: Callable[[Any], str]) -> list[str]:
         return [
-            "" if units.missing(v) else units.quantity(v, unit[i]) if name == "value" and unit[i] else write(v)
+            "" if units.missing(v) else units.quantity(v, unit.get(i)) if name == "value" and unit.get(i) else write(v)
             for i, v in shown[name].items()
         ]
 
     return pd.DataFrame(
         {
             heading: cells(name, write)
-            for name, heading, write in (*WORDS, *NUMBERS, ("kind", "Kind", str))
+            for name, heading, write in (*WORDS, *NUMBERS)
             if name in frame and (len(frame) < 2 or frame[name].nunique(dropna=False) > 1)
         }
     )
