@@ -56,6 +56,9 @@ def test_the_worked_example_comes_first_and_own_numbers_after(data):  # noqa: F8
     assert_sound(app)
     assert "l becomes 3.0000" in titles(app)[0]
     assert not any("1.5530" in m.value for m in app.markdown)
+    app.query_params["scores"] = "1, 3, 0"
+    app.run()
+    assert "Block 2 raised m to 3" in titles(app)[0] and "l becomes 1.1353" in titles(app)[0]  # e⁻² + 1, before block 3
     app.query_params["scores"] = "-inf, one"
     app.run()
     assert_sound(app)
