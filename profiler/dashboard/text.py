@@ -245,6 +245,12 @@ TUNING_TABLE = "Every configuration, fastest first, and what the slower ones los
 TUNED = {"block_m": "query rows in a block", "block_n": "keys in a block", "num_warps": "warps", "num_stages": "stages",
          "time": "time", "versus_best": "× the fastest", "registers": "registers a thread",
          "shared": "shared memory a block", "spills": "spills", "reasons": "beside the fastest"}
+BLOCK_PAIRS_TITLE = "Four block pairs that introductions compare, here and on another GPU"
+BLOCK_PAIRS = {"block_m": "query rows in a block", "block_n": "keys in a block",
+               "here": "time here, best warps and stages", "here_ratio": "× the fastest here",
+               "published": "A100, as published elsewhere, not measured here", "published_ratio": "× the fastest there"}
+BLOCK_PAIRS_NOTE = ("The published times are of N 2,048, D 64, on another GPU and another kernel: compare the ratios, "
+                    "not the times.")
 NO_TUNING = "{source} holds one configuration of each kernel on this shape, so there is nothing to tune by."
 NO_TUNING_REMEDY = "Choose a source that varies the block size, or record one on a machine with a GPU:"
 NO_TUNING_COMMAND = "python -m profiler run --suite tuning --out my-tuning"

@@ -22,7 +22,6 @@ COLUMNS = ["config_id", "implementation", *KNOBS, "time", "time_kind", "versus_b
 MORE = 1.05  # a counter that exceeds the fastest one's by less than this does not tell them apart
 # block pair: ns on an A100 at N 2048, D 64, as introductions to FlashAttention print it; nothing here measured them
 PUBLISHED = {(64, 64): 1.82e6, (128, 64): 1.35e6, (128, 128): 1.41e6, (256, 64): 1.52e6}
-PUBLISHED_NAME = "A100, as published elsewhere, not measured here"
 
 
 def frame(bundle: Bundle, shape: AttentionShape, implementation: str = "flash2",
@@ -148,13 +147,14 @@ def _singular(cause: str) -> str:
     return f"{verb}s {rest}"
 
 
-def block_pairs(bundle: Bundle, shape: AttentionShape, implementation: str = "flash2") -> pd.DataFrame:
+def block_pairs(bundle: Bundle, shape: AttentionShape, implementation: str = "flash2",
+                direction: str = "forward") -> pd.DataFrame:
     """The four block pairs that introductions compare, fastest warps and stages each, beside their A100 times.
 
     here, published: ns; the ratios are to the fastest of the four in the same column. The A100 column is of N 2048,
     D 64: set the ratios side by side, not the times.
     """
-    data = frame(bundle, shape, implementation)
+    data = frame(bundle, shape, implementation, direction)
     out = []
     for (m, n), published in PUBLISHED.items():
         times = data.loc[data["block_m"].eq(m) & data["block_n"].eq(n), "time"].dropna()

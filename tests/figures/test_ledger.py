@@ -5,9 +5,12 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
+from profiler import table
 from profiler.bundle import Bundle
 from profiler.figures import canvas
 from profiler.figures.ledger import frame, ledger
+from profiler.spec import AttentionShape, RunConfig
+from tests import synthetic
 from tests.figures.samples import ALL, BUNDLE, SHAPE
 
 Q = 16 * 4096 * 64 * 2  # bytes of Q, K, V or O: 8,388,608
@@ -121,3 +124,25 @@ def test_an_l2_resident_shape_makes_no_claim_about_s():
     texts = " ".join(a.text for a in ledger(BUNDLE, small).layout.annotations).replace("<br>", " ")
     assert "no pass over S or P" not in texts
     assert "need not reach HBM" in texts
+
+
+def test_backward_and_decode_are_told_by_their_own_tensors():
+    shape = AttentionShape(1, 16, 4096, 4096, 64)
+    rows, stages = [], {"prepare": (2, 0), "keys": (4, 2), "queries": (4, 1)}
+    for name, moved in (("naive", {"d_values": (9, 1), "d_weights": (2, 8), "d_softmax": (16, 8), "d_scale": (8, 8),
+                                   "d_queries": (9, 1), "d_keys": (9, 1)}), ("flash2", stages)):
+        config = RunConfig(name, shape, "backward")
+        for stage, (read, write) in moved.items():  # in units of Q; one N×N matrix is 64 of them, its pass 8 here
+            row = synthetic.launch_rows(RunConfig("flash2", shape), len(rows))[0]
+            rows.append({**row, **config.key(stage), "range": stage, "dram_read_bytes": read * Q * 8,
+                         "dram_write_bytes": write * Q * 8})
+    figure = ledger(Bundle("backward", BUNDLE.profile, table.make("launches", rows)), shape, direction="backward")
+    said = " ".join(a.text for a in figure.layout.annotations if a.text).replace("<br>", " ").replace("\u00a0", " ")
+    assert "Backward pass, batch 1" in said and "dQ, dK, dV out, once each" in said
+    assert list(figure.layout.yaxis.ticktext) == [
+        "1  dV = Pᵀ·dO", "2  dP = dO·Vᵀ", "3  dS = P∘(dP − Δ)", "4  dS = dS·scale", "5  dQ = dS·K", "6  dK = dSᵀ·Q",
+        "1  Δ = Σ dO∘O", "2  dK and dV", "3  dQ"]
+    data = canvas.to_frame(figure)
+    naive = data[data["implementation"].eq("naive") & data["nxn_pass"].notna()]
+    assert list(naive["tensor"]) == ["P", "dP", "P", "dP", "dS", "dS", "dS", "dS", "dS"]
+    assert list(naive["nxn_pass"]) == list(range(1, 10))

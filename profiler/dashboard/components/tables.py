@@ -96,6 +96,14 @@ def tuned(rows: pd.DataFrame) -> pd.DataFrame:
     return out.rename(columns=lambda name: text.TUNED.get(name, name))
 
 
+def block_pairs(pairs: pd.DataFrame) -> pd.DataFrame:
+    """Four block pairs, here beside what is published for another GPU; ratios to the fastest of the four of each."""
+    out = pairs[["block_m", "block_n"]].astype("Int64").assign(**{
+        name: pairs[name].map(units.times if name.endswith("ratio") else units.duration)
+        for name in ("here", "here_ratio", "published", "published_ratio")})
+    return out.rename(columns=text.BLOCK_PAIRS)
+
+
 def pyramid(levels: Sequence[Level]) -> pd.DataFrame:
     """Capacity, bandwidth and traffic of each level of memory."""
     out = []

@@ -26,3 +26,8 @@ charts.show(view.source, tuning.heatmap, view.shape, quantity, implementation=ch
             key="tuning")
 with st.expander(text.TUNING_TABLE, expanded=True):
     st.dataframe(tables.tuned(tuned[chosen]), hide_index=True, **tables.EMPTY)
+pairs = store.derive(view.source, tuning_rows.block_pairs, view.shape, chosen, view.direction)
+if pairs["here"].notna().any():
+    with st.expander(text.BLOCK_PAIRS_TITLE):
+        st.caption(text.BLOCK_PAIRS_NOTE)
+        st.dataframe(tables.block_pairs(pairs), hide_index=True)
