@@ -34,6 +34,7 @@ class Subject:
     call: Callable[[], Any]
     row: dict[str, Any]
     repetitions: int = 0
+    late: int = 0  # repetitions whose launches came later than the GPU waited for them
     cold: list[float] = field(default_factory=list)
     warm: list[float] = field(default_factory=list)
     clocks: list[float] = field(default_factory=list)
@@ -194,6 +195,7 @@ def interleave(subjects: list[Subject], clock: GpuClock | HostClock, sensors: Se
                 for reading, into in ((sensors.clock_hz(), subject.clocks), (sensors.power_w(), subject.powers)):
                     if reading is not None:
                         into.append(reading)
+            subject.late += clock.late
             subject.cold.append(cold)
             subject.warm.append(warm)
 
@@ -202,6 +204,8 @@ def summary(subject: Subject) -> dict[str, Any]:
     """The finished row: median, 20th and 80th percentile, readings of the sensors."""
     if not subject.repetitions:
         return subject.row
+    if subject.late:
+        subject.row["note"] += f"; in {subject.late} of {len(subject.cold)} repetitions the GPU waited for launches"
     fifths = statistics.quantiles(subject.cold, n=5, method="inclusive")
     return {
         **subject.row,

@@ -47,6 +47,22 @@ def test_timings_are_measured_and_right(made):
     assert peak["naive"] >= n2 and peak["flash2"] < 4 * flash
 
 
+def test_backward_kernels_are_found_in_their_ranges_although_autograd_launches_them(tmp_path):
+    from profiler.collect.run import run
+    from profiler.collect.suites import sweep
+
+    names = ("naive", "flash2", "sdpa_flash")
+    configs = sweep(names, (1024,), head_dims=(64,), masks=("full",), directions=("backward",))
+    found = run(configs, tmp_path / "backward")
+    stages = {name: set(group["stage"]) for name, group in found.launches.groupby("implementation")}
+    assert stages["flash2"] == {"prepare", "keys", "queries"} and stages["sdpa_flash"] == {"attention"}
+    assert stages["naive"] == {"d_values", "d_weights", "d_softmax", "d_scale", "d_queries", "d_keys"}
+    assert set(found.timings["status"]) == {"ok"} and not any("no launch" in note for note in found.notes)
+    # dP and dS of the naive form, each N×N in bf16, are alive at once; P was there before.
+    peak = found.timings.set_index("implementation")["peak_memory_bytes"]
+    assert peak["naive"] >= 2 * 16 * 1024**2 * 2 > peak["flash2"]
+
+
 def test_provenance_and_report(made):
     made, folder = made
     assert made.profile["counters"] is True and made.profile["gpu"]["name"] and made.profile["passes"] >= 1

@@ -16,7 +16,7 @@ from profiler.collect import worker
 from profiler.errors import BadInput
 from profiler.spec import AttentionShape, RunConfig
 from profiler.workload import accuracy, counters, inputs, timing
-from profiler.workload.clock import HostClock
+from profiler.workload.clock import LONGEST_WAIT, WAIT_CYCLES, HostClock, wait_cycles
 from profiler.workload.device import Sensors
 from profiler.workload.implementations import Refused, bind, no_stage
 from profiler.workload.plan import Plan
@@ -217,6 +217,21 @@ def test_ranges_are_the_configuration_outside_and_each_stage_inside(monkeypatch)
     inner = [x for stage in found["stages"] for x in (stage, "pop")]
     assert names == [config().config_id, *inner, "pop"]
     assert calls == [0, 0, 1]  # two warm-up calls before any range, one inside
+
+
+def test_the_gpu_waits_for_slow_launches_within_bounds():
+    assert wait_cycles([]) == WAIT_CYCLES == wait_cycles([1e-4, 2e-4])
+    assert wait_cycles([1e-4, 2e-3]) == 6_000_000  # half as much again as 2 ms, at 2 GHz
+    assert wait_cycles([5.0]) == LONGEST_WAIT  # a call that compiled
+
+
+def test_launches_that_came_late_are_noted(monkeypatch):
+    class Late(HostClock):
+        late = True
+
+    (found,) = timing.measure([config()], Late(), Sensors("cpu"), device="cpu", seed=0, starting=lambda c: None)
+    count = found["repetitions"]
+    assert found["note"].endswith(f"in {count} of {count} repetitions the GPU waited for launches")
 
 
 def test_plan_refuses_what_it_does_not_know(tmp_path):
