@@ -64,7 +64,8 @@ def _title(words: Words, steps: list[online.Step]) -> str:
     if not raised:
         return words("title_stays", m=_number(steps[-1].m), l=last)
     at = raised[-1]
-    return words("title_grows", block=at + 1, m=_number(steps[at].m), alpha=f"{steps[at].alpha:.4f}", l=f"{steps[at].l:.4f}")
+    return words("title_grows", block=at + 1, m=_number(steps[at].m), alpha=f"{steps[at].alpha:.4f}",
+                 l=f"{steps[at].l:.4f}")
 
 
 def _number(value: float) -> str:

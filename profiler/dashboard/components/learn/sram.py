@@ -56,7 +56,8 @@ def draw(words: Words, common: Words) -> None:
     parts.figure(learn_sram.blocks_and_bytes(
         sram.ROWS, lines, floor, sram.unfused(shape), bm, largest, points, names,
         words("title", bm=bm, moved=units.nbytes(now), half=units.nbytes(half)),
-        words("subtitle", n=units.whole(n), d=d, bn=bn, fits=fits), words("foot" if points else "foot_none"), charts.theme()), "sram")
+        words("subtitle", n=units.whole(n), d=d, bn=bn, fits=fits),
+        words("foot" if points else "foot_none"), charts.theme()), "sram")
     if points:
         st.caption(words("measured_note", source=boxes.plain(", ".join(named))))
     if tiles > kib << 10:
