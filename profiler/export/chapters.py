@@ -18,7 +18,7 @@ class Chapter:
     claims: ids that must hold. draw: scene and theme to a figure of talk size. steps: what appears after the first
     view, one pattern of mark and label names a key press. note: one or two sentences of explanation for the speaker.
     title: the finding, where the figure's own is not the one that this screen is for. forward: tells of the forward
-    pass only.
+    pass only. page: of the app that shows it, by its address; "": the first.
     """
 
     id: str
@@ -29,6 +29,7 @@ class Chapter:
     note: str = ""
     title: Callable[[Scene], str] | None = None
     forward: bool = False
+    page: str = ""
 
 
 ATTENTION: tuple[Chapter, ...] = (
@@ -39,6 +40,7 @@ ATTENTION: tuple[Chapter, ...] = (
         ("speedup",),
         lambda scene: (rf"{scene.names[0]}/(?!measured).*", rf"{scene.names[0]}/measured"),
         "What each roof alone would ask for stands beside the time that was taken.",
+        page="occupancy",
     ),
     Chapter(
         "tensors",
@@ -48,6 +50,7 @@ ATTENTION: tuple[Chapter, ...] = (
         lambda scene: ("tensor/S", "tensor/P|l2"),
         "Attention needs Q, K, V and O; the plain form also makes S and P, which grow with N².",
         forward=True,
+        page="memory-io",
     ),
     Chapter(
         "bytes",
@@ -92,6 +95,7 @@ ATTENTION: tuple[Chapter, ...] = (
         ("same_flops", "no_s_p_in_hbm"),
         lambda scene: (f"points/{scene.names[0]}", f"points/{scene.names[1]}|arrow"),
         "The same FLOPs over fewer bytes move the point to the right, where the HBM roof no longer holds it down.",
+        page="roofline",
     ),
     Chapter(
         "theorem",
@@ -102,6 +106,7 @@ ATTENTION: tuple[Chapter, ...] = (
         "K and V are read once for every block of query rows. A large L2 serves those reads, so they show between "
         "L2 and the SMs, and HBM stays at the compulsory bytes.",
         forward=True,
+        page="memory-io",
     ),
     Chapter(
         "special",
@@ -113,6 +118,7 @@ ATTENTION: tuple[Chapter, ...] = (
         "small head size.",
         screens.special_title,
         forward=True,
+        page="occupancy",
     ),
     Chapter(
         "occupancy",
@@ -121,6 +127,7 @@ ATTENTION: tuple[Chapter, ...] = (
         ("occupancy_not_speed",),
         lambda scene: (rf"points/{scene.names[1]}|{scene.names[1]}",),
         "Few warps are resident because each holds large tiles; they overlap their own loads and matmuls.",
+        page="occupancy",
     ),
     Chapter(
         "generations",
@@ -131,6 +138,7 @@ ATTENTION: tuple[Chapter, ...] = (
         "FlashAttention-1 keeps S on the SM; 2 spreads query blocks over SMs and does less outside the matmuls; 3 "
         "overlaps loads, matmuls and softmax between warps on Hopper; 4 takes exponentials off the special-function "
         "units and rescales less often on Blackwell. The curves are those that were recorded.",
+        page="scaling",
     ),
     Chapter(
         "advice",
@@ -140,6 +148,7 @@ ATTENTION: tuple[Chapter, ...] = (
         lambda scene: tuple(f"line/{i}" for i in range(1, advice.MOST)),
         "Each line follows from this data; another GPU gives other lines.",
         forward=True,
+        page="scaling",
     ),
 )
 
@@ -149,12 +158,20 @@ REPORT: tuple[Chapter, ...] = (
         "the launches under their roofs",
         screens.draw_launches,
         note="Each point is one launch; FLOPs and bytes as counted, time under the profiler.",
+        page="roofline",
     ),
-    Chapter("kernel_time", "time by kernel", screens.draw_kernels("time"), note="Sums over launches of one kernel."),
+    Chapter(
+        "kernel_time",
+        "time by kernel",
+        screens.draw_kernels("time"),
+        note="Sums over launches of one kernel.",
+        page="launches",
+    ),
     Chapter(
         "kernel_bytes",
         "HBM bytes by kernel",
         screens.draw_kernels("bytes"),
         note="Sums over launches of one kernel, read and written.",
+        page="launches",
     ),
 )

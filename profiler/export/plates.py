@@ -117,7 +117,7 @@ def tensors(bundle: Bundle, shape: AttentionShape, l2_size_bytes: int | None, th
             x=l2_size_bytes,
             y=1.5,
             xanchor="left",
-            xshift=110,
+            xshift=10,
             name="l2",
             showarrow=False,
             borderpad=0,

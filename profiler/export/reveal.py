@@ -10,7 +10,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from profiler.figures import canvas, labels
-from profiler.figures.place import text_height, wrap
+from profiler.figures.place import text_height, text_width, wrap
 from profiler.figures.style import SIZES
 
 
@@ -67,6 +67,19 @@ def retitle(figure: go.Figure, title: str) -> None:
     note.text, note.yshift = text, note.yshift + more
     figure.layout.margin.t += more
     figure.layout.meta = {canvas.DATA: {**meta, "title": title}}
+
+
+def link(figure: go.Figure, address: str) -> None:
+    """Add the address of the view to the provenance line, on a line of its own where it finds no room."""
+    size = SIZES[figure.layout.meta[canvas.DATA]["size"]]
+    note = next(a for a in figure.layout.annotations if a.name == "foot")
+    last = f"{note.text.split('<br>')[-1]} · {address}"
+    if text_width(last, size.small) <= size.narrow - 2 * size.edge:
+        note.text = f"{note.text} · {labels.escape(address)}"
+        return
+    more = text_height("<br>", size.small) - text_height("", size.small)
+    note.text, note.yshift = f"{note.text}<br>{labels.escape(address)}", note.yshift - more
+    figure.layout.margin.b += more
 
 
 def bare(figure: go.Figure) -> go.Figure:

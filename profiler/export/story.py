@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import plotly.graph_objects as go
 
@@ -31,6 +33,7 @@ STORY = "story.json"
 STORY_VERSION = 1
 MOST_BYTES = 1_000_000  # of a story file that is read
 LEFT_OUT = "left_out"
+ADDRESS = "FLASHSCOPE_ADDRESS"  # environment variable: where the app is served; figures then name the view in it
 
 
 @dataclass(frozen=True)
@@ -152,6 +155,9 @@ def _screen(chapter: Chapter, scene: Scene, pick: Pick) -> Screen | Dropped:
     title = pick.title or (chapter.title(scene) if chapter.title else "")
     for figure in figures.values() if title else ():
         reveal.retitle(figure, title)
+    if base := os.environ.get(ADDRESS):
+        for figure in figures.values():
+            reveal.link(figure, view(base, scene, chapter))
     notes = (chapter.note, *(claim.sentence for claim in needed))
     return Screen(
         chapter.id,
@@ -166,6 +172,18 @@ def _screen(chapter: Chapter, scene: Scene, pick: Pick) -> Screen | Dropped:
 
 
 VERDICT = {evidence.FAILS: "fails", evidence.CANNOT_TELL: "cannot be told"}
+
+
+def view(base: str, scene: Scene, chapter: Chapter) -> str:
+    """Where the app at ``base`` shows what the chapter shows."""
+    query = {"source": scene.bundle.name}
+    if s := scene.shape:
+        n, heads = dict.fromkeys((s.nq, s.nk)), dict.fromkeys((s.heads, s.kv_heads))
+        query["shape"] = "-".join(
+            [f"B{s.batch}", f"H{'.'.join(map(str, heads))}", f"N{'.'.join(map(str, n))}", f"D{s.head_dim}", s.dtype]
+        )
+        query["mask"] = s.mask
+    return f"{base.rstrip('/')}/{chapter.page}?{urlencode(query, safe=':,')}"
 
 
 def reasons(gone: Sequence[Dropped]) -> dict[str, list[str]]:

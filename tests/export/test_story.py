@@ -10,6 +10,7 @@ from profiler import evidence, parse
 from profiler.errors import BadInput, DamagedFile
 from profiler.export import reveal, sketches, story
 from profiler.export.chapters import ATTENTION, REPORT
+from profiler.export.screens import Scene
 from profiler.export.story import Pick, Plan
 from profiler.figures import canvas
 from tests.dashboard.conftest import REPORTS
@@ -152,3 +153,23 @@ def test_the_worked_example_is_the_softmax_of_the_whole_row():
     last = sketches.example()[-1]
     assert last["m"] == max(scores) == 3.6
     assert last["l"] == pytest.approx(2.55319, abs=2e-5)
+
+
+def test_a_figure_names_its_view_where_the_app_has_an_address(bundle, told, monkeypatch):
+    monkeypatch.setenv("FLASHSCOPE_ADDRESS", "https://flash.example/")
+    screen = story.tell(bundle, Plan((Pick("roofline"),), SHAPE)).screens[0]
+    foot = canvas.plain(next(a.text for a in screen.figure.layout.annotations if a.name == "foot"))
+    assert "https://flash.example/roofline?source=synthetic&amp;shape=B1-H16-N4096-D64-bf16&amp;mask=full" in foot
+    assert "flash.example" not in str(told.screens[0].figure.layout.annotations)
+
+
+def test_the_named_view_is_one_that_the_app_knows(bundle, told):
+    """The key of a shape in the link, made here and in the app from the same shape."""
+    from profiler.dashboard import frame
+    from profiler.dashboard.components.selectors import configurations
+
+    pages = {frame.address(name) for entries in frame.LIST.values() for name, _ in entries} | {""}
+    keys = set(configurations(bundle)["key"])
+    for chapter in (*ATTENTION, *REPORT):
+        address = story.view("http://a", Scene(bundle, told.shape), chapter)
+        assert chapter.page in pages and address.split("shape=")[1].split("&")[0] in keys
