@@ -129,9 +129,10 @@ def compulsory_floor(facts: Facts, shape: AttentionShape) -> Outcome:
     wrong = next((r for r in runs if not found[r].inside), None)
     run = wrong or runs[0]
     at = found[run]
+    kept = f"the rest still in L2 ({size(l2)})" if at.write < at.written else "with lines that were dirty before"
     operands = "Q + K + V is" if facts.direction == "forward" else "what its launches take is"
     said = (f"{run.config.implementation} reads {size(at.read)} where {operands} {size(at.must)} ({digits(at.ratio)} "
-            f"×), and writes {size(at.write)} of {size(at.written)}, the rest still in L2 ({size(l2)})")
+            f"×), and writes {size(at.write)} of {size(at.written)}, {kept}")
     others = ", ".join(f"{r.config.implementation} {digits(found[r].ratio)} ×{found[r].cause}" for r in runs
                        if r is not run)
     beside = f" Others read: {others}." if others else ""
