@@ -233,3 +233,10 @@ def test_tuning_by_name():
                            ({"query_block_n": 64, "one_pass": True}, "no query_ parameter")):
         with pytest.raises(UnsupportedCall, match=message):
             choose((q, q, q, q), masked=False, cc=(9, 0), tuning=wrong)
+
+
+@pytest.mark.parametrize("head_dim, keys", [(64, (64, 64, 4, 2, None)), (128, (32, 64, 4, 3, None))])
+def test_grouped_heads_have_blocks_of_their_own(head_dim, keys):
+    q, k = (torch.zeros(1, heads, 8, head_dim, dtype=torch.bfloat16) for heads in (4, 2))
+    grouped, plain = (choose((q, x, x, q), masked=True, cc=(9, 0)) for x in (k, q))
+    assert grouped.keys == keys != plain.keys and grouped.queries == plain.queries and not grouped.seed
