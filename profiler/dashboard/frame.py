@@ -12,7 +12,7 @@ from profiler.dashboard.components import boxes, charts, talk, upload
 from profiler.figures import style
 
 PAGES = Path(__file__).parent / "pages"
-LIST = {  # section -> (file, title); the first page is the default
+LIST = {  # section -> (file, title); the first page is the default. One section: Streamlit's headings are no valid list
     "": (
         ("evidence", text.EVIDENCE),
         ("roofline", text.ROOFLINE),
@@ -20,15 +20,11 @@ LIST = {  # section -> (file, title); the first page is the default
         ("occupancy", text.OCCUPANCY),
         ("scaling", text.SCALING),
         ("tuning", text.TUNING),
-    ),
-    text.SECTION_DATA: (
         ("launches", text.LAUNCHES),
         ("compare", text.COMPARING),
+        ("learn", text.LEARN),
         ("run", text.RUN),
         ("about_data", text.ABOUT_DATA),
-    ),
-    text.SECTION_TELL: (
-        ("learn", text.LEARN),
         ("present", text.PRESENT),
         ("export", text.EXPORT),
     ),

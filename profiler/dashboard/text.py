@@ -16,9 +16,6 @@ COMPARING = "Compare"
 ABOUT_DATA = "About the data"
 LEARN = "Learn"
 
-SECTION_DATA = "Data"
-SECTION_TELL = "Learn and tell"
-
 # state
 BAD_PARAMETER = "The link asks for {name} = “{wanted}”, which is not there; {shown} is shown."
 
@@ -147,13 +144,19 @@ COLUMNS_LEAD = ("Base units everywhere: bytes, nanoseconds, hertz, per cent of 1
 
 # Evidence
 SENTENCE = "{flash} needs {ratio} fewer HBM bytes than naive attention: {floor} instead of {naive}"
-SENTENCE_FASTER = ", for the same work, and is {speed} as fast"
-SENTENCE_SLOWER = ", for the same work, yet takes {speed} the time here"
+SENTENCE_SAME_WORK = ", for the same work"
+SENTENCE_MORE_WORK = ", at {work} the matmul work"
+SENTENCE_FASTER = ", and is {speed} as fast"
+SENTENCE_SLOWER = ", yet takes {speed} the time here"
 SENTENCE_WITHOUT = "The result needs {floor} through HBM; naive and flash are not both here with counters to compare."
-BASIS = ("The ratio is by the compulsory floor: Q, K and V read once, O written once, {floor}. Counted were {counted} "
-         "({ratio} fewer): up to {l2} of a kernel's writes may still lie in L2 when it ends, which flatters it.")
-BASIS_WITHOUT = ("The compulsory floor is {floor}: Q, K and V read once, O written once. Counted bytes are not "
-                 "available here.")
+BASIS = {
+    "forward": "Compulsory are {floor}: Q, K and V read once, O written once; the ratio is by this floor.",
+    "backward": "Compulsory are {floor}: Q, K, V, O and dO read once, dQ, dK and dV written once; the ratio is by this "
+                "floor.",
+}
+BASIS_COUNTED = " Counted were {counted}{ratio}"
+BASIS_FEWER = " ({ratio} fewer)"
+BASIS_L2 = ": up to {l2} of a kernel's writes may still lie in L2 when it ends, which flatters it."
 NAIVE_FLASH = "naive {naive}, flash {flash}"
 SAME = "{value}, both"
 LESS = "less"

@@ -18,6 +18,9 @@ def sentence(h: Headline) -> str:
     said = text.SENTENCE.format(
         flash=labels.implementation(h.flash.implementation), ratio=units.times(h.ratio_by_floor),
         floor=units.nbytes(h.compulsory_bytes), naive=units.nbytes(base.dram_bytes))
+    work = _work(h)
+    if work is not None:
+        said += text.SENTENCE_SAME_WORK if _same(work) else text.SENTENCE_MORE_WORK.format(work=units.times(work))
     if h.speedup is None:
         return f"{said}."
     faster = h.speedup >= 1
@@ -25,12 +28,27 @@ def sentence(h: Headline) -> str:
     return f"{said}{(text.SENTENCE_FASTER if faster else text.SENTENCE_SLOWER).format(speed=speed)}."
 
 
-def basis(h: Headline) -> str:
+def basis(h: Headline, direction: str) -> str:
     """What the ratio rests on, and the counted bytes beside it."""
-    if h.flash is None or h.flash.dram_bytes is None or h.ratio_counted is None:
-        return text.BASIS_WITHOUT.format(floor=units.nbytes(h.compulsory_bytes))
-    return text.BASIS.format(floor=units.nbytes(h.compulsory_bytes), counted=units.nbytes(h.flash.dram_bytes),
-                             ratio=units.times(h.ratio_counted), l2=units.nbytes(h.l2_size_bytes))
+    said = text.BASIS[direction].format(floor=units.nbytes(h.compulsory_bytes))
+    counted = _of(h.flash, "dram_bytes")
+    if counted is None:
+        return said
+    ratio = text.BASIS_FEWER.format(ratio=units.times(h.ratio_counted)) if h.ratio_counted else ""
+    said += text.BASIS_COUNTED.format(counted=units.nbytes(counted), ratio=ratio)
+    if counted < h.compulsory_bytes and h.l2_size_bytes:
+        return said + text.BASIS_L2.format(l2=units.nbytes(h.l2_size_bytes))
+    return f"{said}."
+
+
+def _work(h: Headline) -> float | None:
+    """Counted matmul work of flash over that of naive."""
+    naive, ours = _of(h.naive or h.naive_folded, "tensor_flops"), _of(h.flash, "tensor_flops")
+    return ours / naive if ours is not None and naive else None
+
+
+def _same(work: float) -> bool:
+    return abs(work - 1) <= 0.005
 
 
 def cards(h: Headline) -> list[Card]:
@@ -68,8 +86,7 @@ def _flops(h: Headline) -> Card:
     label, help_ = text.CARD_FLOPS, text.CARD_FLOPS_HELP
     if naive is None or ours is None:
         return Card(label, units.flop(h.flops_visible), "predicted", text.CARD_FLOPS_PREDICTED, help_)
-    same = abs(ours - naive) <= 0.005 * naive
-    value = text.SAME.format(value=units.flop(ours)) if same else units.flop(ours)
+    value = text.SAME.format(value=units.flop(ours)) if _same(_work(h) or 0) else units.flop(ours)
     return Card(label, value, "measured", _both(units.flop, naive, ours), help_)
 
 

@@ -18,7 +18,7 @@ if view.shape is None:
 
 headline = store.derive(view.source, evidence.headline, view.shape, view.direction)
 st.title(summary.sentence(headline))
-st.caption(summary.basis(headline))
+st.caption(summary.basis(headline, view.direction))
 charts.show(view.source, ledger, view.shape, view.implementations, direction=view.direction, key="ledger")
 cards.row(summary.cards(headline))
 claims.show(store.derive(view.source, evidence.evaluate, view.shape))
