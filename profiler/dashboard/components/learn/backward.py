@@ -17,9 +17,10 @@ OPERANDS = {"S": "Q·Kᵀ", "dP": "dO·Vᵀ", "dV": "Pᵀ·dO", "dQ": "dS·K", "
 
 def draw(words: Words, common: Words) -> None:
     st.markdown(words("lead"))
-    st.latex(r"\begin{aligned} S &= \text{scale}\cdot QK^\top & P &= e^{S - \mathrm{LSE}} & dP &= dO\,V^\top & "
-             r"\Delta &= \mathrm{rowsum}(dO \odot O) \\ dV &= P^\top dO & dS &= P \odot (dP - \Delta) & "
-             r"dQ &= \text{scale}\cdot dS\,K & dK &= \text{scale}\cdot dS^\top Q \end{aligned}")
+    st.latex(r"S = \text{scale}\cdot QK^\top \qquad P = e^{S - \mathrm{LSE}} \qquad dP = dO\,V^\top \qquad "
+             r"\Delta = \mathrm{rowsum}(dO \odot O)")
+    st.latex(r"dV = P^\top dO \qquad dS = P \odot (dP - \Delta) \qquad dQ = \text{scale}\cdot dS\,K \qquad "
+             r"dK = \text{scale}\cdot dS^\top Q")
     st.markdown(words("delta"))
     st.markdown(words("not_forward"))
     parts.table([words("matmul"), words("where"), words("kept_p"), words("recomputed")], [

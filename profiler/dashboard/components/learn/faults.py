@@ -24,9 +24,9 @@ def draw(words: Words, common: Words) -> None:
     left.markdown(f"**{words('find')}**\n\n{words(f'{key}_find')}")
     right.markdown(f"**{words('said')}**\n\n{words(f'{key}_said')}")
     st.markdown(f"**{words('code')}**")
-    st.code(faults.source(fault.code), language="python", line_numbers=True)
+    st.code(faults.source(fault.code), language=None)
     with st.expander(words("code_right")):
-        st.code(faults.source(faults.correct), language="python", line_numbers=True)
+        st.code(faults.source(faults.correct), language=None)
     st.markdown(f"**{words('summary')}**")
     parts.table([words("column_mistake"), words("wrong"), words("right")],
                 [[words(one.key), *_case(words, one, one.shows)[1:]] for one in faults.FAULTS])

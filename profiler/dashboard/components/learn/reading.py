@@ -21,7 +21,7 @@ def draw(words: Words, common: Words) -> None:
             with right, boxes.guarded():
                 for place in reading.places(point):
                     st.caption(f"`{place.address}`")
-                    st.code(_numbered(place), language="python")
+                    st.code(_numbered(place), language=None, wrap_lines=True)  # plain: the colours lack contrast
     st.markdown(words("if_absent"))
 
 
