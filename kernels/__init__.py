@@ -18,10 +18,20 @@ __all__ = [*_HOMES, *_MODULES]
 
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
-        return getattr(importlib.import_module(_HOMES[name]), name)
+        return getattr(_load(_HOMES[name]), name)
     if name in _MODULES:
-        return importlib.import_module(f"kernels.{name}")
+        return _load(f"kernels.{name}")
     raise AttributeError(f"module 'kernels' has no attribute {name!r}")
+
+
+def _load(module: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name not in ("torch", "triton"):
+            raise
+        raise ModuleNotFoundError(f"{module} needs {error.name}, which the viewer does not install: "
+                                  "pip install -r requirements.txt", name=error.name) from error
 
 
 def __dir__() -> list[str]:

@@ -89,7 +89,7 @@ def predict(
 def evidence(source: Source, as_json: Json = False) -> None:
     """Check each claim of IO-awareness on measured data: holds, fails, or cannot tell.
 
-    Example: python -m profiler evidence data/h200
+    Example: python -m profiler evidence data/h200-evidence
     """
     from profiler.evidence import evaluate
 
