@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import re
 
+import pytest
+
 from profiler.dashboard import text
 from profiler.export import browser
-from tests.dashboard.conftest import data, open_page, recorded, visit  # noqa: F401
+from tests.dashboard.conftest import REPORTS, data, empty, open_page, recorded, upload, visit  # noqa: F401
 
 CAUSAL = {"shape": "B1-H16-N8192-D64-bf16", "mask": "causal"}
 
@@ -38,3 +40,19 @@ def test_the_page_makes_the_files_and_says_what_is_missing(open_page, monkeypatc
     assert not app.exception and not app.error
     assert len(app.get("download_button")) == 1
     assert [warning.value.split(" ")[0] for warning in app.warning] == ["pictures", "deck.pdf&#58;"]
+
+
+@pytest.mark.parametrize("page", ["present", "export"])
+def test_a_page_without_any_source_says_how_to_get_one(page, empty):  # noqa: F811
+    app = visit(page)
+    assert not app.exception and not app.error
+    assert any(text.NO_SOURCE in m.value for m in app.markdown)
+
+
+@pytest.mark.parametrize("page", ["present", "export"])
+def test_a_page_on_an_added_report(page, data):  # noqa: F811
+    app = upload(visit("launches"), REPORTS / "h100_five_kernels.ncu-rep")
+    app.switch_page(f"profiler/dashboard/pages/{page}.py").run()
+    assert not app.exception and not app.error
+    if page == "present":
+        assert [s["id"] for s in deck_of(app)["screens"]] == ["kernel_time", "kernel_bytes", "left_out"]
