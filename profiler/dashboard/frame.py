@@ -65,6 +65,7 @@ h1 {{ text-wrap: balance; }}
 [data-testid="stMetricValue"] *, [data-testid="stMetricLabel"] * {{ white-space: normal; overflow: visible; }}
 .stApp .stMarkdown [data-testid="stCaptionContainer"] {{ opacity: 1; }}
 .stApp .stMarkdown [data-testid="stCaptionContainer"] :is(p, li) {{ color: {muted}; }}
+[data-testid="stBaseButton-primary"], [data-testid="stBaseButton-primary"] * {{ color: {on_primary}; }}
 [data-testid="stSidebarUserContent"] {{ padding-bottom: 2rem; }}
 </style>"""
 
@@ -73,7 +74,7 @@ def run(page: Any) -> None:
     """Draw the sidebar and the page; whatever goes wrong ends in a box that says what and what to do."""
     state.begin()
     theme = charts.theme()
-    st.html(STYLE.format(muted=style.THEMES[theme].muted))
+    st.html(STYLE.format(muted=style.THEMES[theme].muted, on_primary=style.text_on(ROOF[theme])))
     st.logo(LOGO.format(roof=ROOF[theme], ink=style.THEMES[theme].ink), size="large")
     token = store.token()
     if token and not store.shelves().knows(token):
