@@ -43,11 +43,12 @@ def _main(
     pass
 
 
-for verb in (measure.doctor, measure.run, measure.bench):
-    app.command()(verb)
-app.command("import")(read.import_)
-for verb in (read.table, read.predict, read.evidence, export, read.scrub):
-    app.command()(verb)
+VERBS: dict[str, Callable[..., None]] = {
+    "doctor": measure.doctor, "run": measure.run, "bench": measure.bench, "import": read.import_, "table": read.table,
+    "predict": read.predict, "evidence": read.evidence, "export": export, "scrub": read.scrub,
+}
+for name, verb in VERBS.items():
+    app.command(name)(verb)
 
 
 def main(call: Callable[[], Any] = app) -> None:

@@ -101,14 +101,13 @@ def _configs(table: Mapping[str, Any], where: str) -> list[RunConfig]:
     for key in NEEDED:
         if key not in table:
             raise BadInput(f"{where}: {key}: expected a list of {WORDS[LISTS[key]]}, got nothing.")
-    lists = {key: _list(where, key, table[key], kind) for key, kind in (LISTS | TUNING).items() if key in table}
+    lists = {key: _list(where, key, table[key], kind) for key, kind in {**LISTS, **TUNING}.items() if key in table}
     numbers = {key: _number(where, key, table[key]) for key in NUMBERS if key in table}
     tuning = {key: lists.pop(key) for key in TUNING if key in lists}
     queries = lists.pop("nq", None)
     try:
-        configs = suites.sweep(
-            lists.pop("implementations"), lists.pop("n"), **{"masks": ["full"], **lists}, **numbers
-        )
+        options: dict[str, Any] = {"masks": ["full"], **lists, **numbers}
+        configs = suites.sweep(options.pop("implementations"), options.pop("n"), **options)
     except BadInput as error:  # what the shapes themselves refuse: masks, heads
         raise BadInput(f"{where}: {error.what}", remedy=error.remedy) from error
     if queries:

@@ -82,9 +82,9 @@ def roofline(points: pd.DataFrame, roofs: Sequence[Roof] | Mapping[str, Sequence
     _name_roofs(c, placer, lines)
     steps = drawn.drop(named.index)
     shared = [near for _, near in steps.groupby([steps["intensity"].map(_place), steps["flops_per_s"].map(_place)])]
-    texts = {near.index[0]: ", ".join(map(labels.escape, near["label"].drop_duplicates())) for near in shared}
-    for group in _close(placer, list(steps.loc[list(texts)].itertuples()), s.body):
-        items = [(texts[r.Index], r.intensity, r.flops_per_s) for r in group]
+    shown = {near.index[0]: ", ".join(map(labels.escape, near["label"].drop_duplicates())) for near in shared}
+    for group in _close(placer, list(steps.loc[list(shown)].itertuples()), s.body):
+        items = [(shown[r.Index], r.intensity, r.flops_per_s) for r in group]
         for spot in placer.column(items, s.body, distance=s.marker * 0.9):
             canvas.write(c, spot, s.body, x_log=True, y_log=True)
     return canvas.finish(c, pd.concat([points.assign(kind="point"), _roof_rows(groups)], ignore_index=True))

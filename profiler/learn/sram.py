@@ -21,7 +21,9 @@ def largest_rows(sram_bytes: int, block_n: int, head_dim: int, element_bytes: in
 def moved(shape: AttentionShape, block_m: int, block_n: int) -> int:
     """Predicted bytes from L2 to the SMs of one flash forward."""
     config = RunConfig("flash2", shape, parameters={"block_m": block_m, "block_n": block_n})
-    return int(predict(config).level_bytes("l2_to_sm"))
+    predicted = predict(config).level_bytes("l2_to_sm")
+    assert predicted is not None  # known wherever the blocks are
+    return int(predicted)
 
 
 def floor(shape: AttentionShape) -> int:

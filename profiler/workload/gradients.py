@@ -84,10 +84,10 @@ def exact(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dout: torch.Tensor,
 
 def eager(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dout: torch.Tensor, causal: bool) -> Three:
     """(dQ, dK, dV) of eager PyTorch: forward and backward round every step to the dtype of q."""
-    leaves = [x.detach().requires_grad_() for x in (q, k, v)]
+    q, k, v = (x.detach().requires_grad_() for x in (q, k, v))
     with torch.enable_grad():
-        out = accuracy.eager(*leaves, torch.arange(q.shape[2], device=q.device), causal)
-    dq, dk, dv = torch.autograd.grad(out, leaves, dout)
+        out = accuracy.eager(q, k, v, torch.arange(q.shape[2], device=q.device), causal)
+    dq, dk, dv = torch.autograd.grad(out, (q, k, v), dout)
     return dq, dk, dv
 
 

@@ -24,17 +24,22 @@ for why, topics in story.reasons(ready.left_out).items():
 with st.container(horizontal=True):
     make = st.button(text.EXPORT_MAKE, type="primary", icon=":material/folder_zip:")
     st.page_link("profiler/dashboard/pages/present.py", label=text.PRESENT, icon=":material/slideshow:")
-    keep = view.source.path is not None and st.button(text.EXPORT_KEEP, icon=":material/save:")
-if keep:
+    kept_in = view.source.path
+    keep = kept_in is not None and st.button(text.EXPORT_KEEP, icon=":material/save:")
+if keep and kept_in is not None:
     try:
-        st.success(text.EXPORT_KEPT.format(file=story.save(plan, view.source.path).name))
+        st.success(text.EXPORT_KEPT.format(file=story.save(plan, kept_in).name))
     except OSError as problem:
         boxes.error(text.EXPORT_NOT_KEPT, text.EXPORT_NOT_KEPT_REMEDY, str(problem.strerror))
 if make:
     bar = st.progress(0.0)
+
+    def told(what: str, done: int, total: int) -> None:
+        bar.progress(done / total, text=what)
+
     with tempfile.TemporaryDirectory(prefix="flashscope-") as folder:
         made = files.export(view.bundle, Path(folder), plan, folder=view.source.path, theme=charts.theme(),
-                            progress=lambda what, done, total: bar.progress(done / total, text=what))
+                            progress=told)
         content = made.zip.read_bytes()
     bar.empty()
     st.download_button(text.EXPORT_DOWNLOAD.format(count=len(made.made)), content, made.zip.name, "application/zip",

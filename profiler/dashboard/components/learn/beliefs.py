@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import streamlit as st
@@ -34,7 +35,7 @@ def draw(words: Words, common: Words) -> None:
                 continue
             if key in beliefs.OWN:
                 own = beliefs.OWN[key]
-                found, where = _first(sources, lambda one, own=own: store.derive(one, own), beliefs.UNKNOWN)
+                found, where = _first(sources, partial(_derived, own), beliefs.UNKNOWN)
                 st.markdown(f"{VERDICTS[found.verdict]} **{words(f'verdict_{found.verdict}')}**"
                             + _origin(words, where, sources))
                 said = words(f"{key}_found", **_values(found.values)) if found.values else words("not_decided")
@@ -42,7 +43,7 @@ def draw(words: Words, common: Words) -> None:
             if ids:
                 st.caption(words("claims_language"))
             for name in ids:
-                claim, where = _first(sources, lambda one, name=name: _claims(one)[name], evidence.CANNOT_TELL)
+                claim, where = _first(sources, partial(_claim, name), evidence.CANNOT_TELL)
                 st.markdown(f"{ICONS[claim.verdict]} **{claim.verdict}** · {boxes.plain(claim.statement)}"
                             + _origin(words, where, sources))
                 st.caption(boxes.plain(claim.missing or claim.sentence))
@@ -50,6 +51,14 @@ def draw(words: Words, common: Words) -> None:
 
 def _claims(source: store.Source) -> dict[str, evidence.Claim]:
     return {claim.id: claim for claim in store.derive(source, evidence.evaluate)}
+
+
+def _derived(own: Callable[..., Any], source: store.Source) -> Any:
+    return store.derive(source, own)
+
+
+def _claim(name: str, source: store.Source) -> Any:
+    return _claims(source)[name]
 
 
 def _first(sources: Sequence[store.Source], ask: Callable[[store.Source], Any],

@@ -54,6 +54,7 @@ def draw(words: Words, common: Words) -> None:
         parts.table([words("level"), words("capacity"), words("bandwidth"), words("how")],
                     [[called.get(v.name, v.name), *two, v.source or v.missing] for v, two in zip(levels, known)])
         speed = {level.name: level.bytes_per_s for level in levels}
-        if speed.get("shared memory") and speed.get("HBM"):
-            st.markdown(words("ratio", ratio=units.times(speed["shared memory"] / speed["HBM"])))
+        shared, hbm = speed.get("shared memory"), speed.get("HBM")
+        if shared and hbm:
+            st.markdown(words("ratio", ratio=units.times(shared / hbm)))
     st.markdown(words("notice"))
