@@ -21,14 +21,20 @@ ROWS = (16, 32, 64, 128, 256)  # block rows over which the prediction is drawn
 
 
 def frame(bundle: Bundle, shape: AttentionShape, implementation: str = "flash2") -> pd.DataFrame:
-    """Bytes L2 → SM and at HBM for each profiled block size, measured and predicted, and the line between them."""
+    """Bytes L2 → SM and at HBM over the rows of a block, measured and predicted, and the line between them.
+
+    Where several configurations share their block rows (other warps, stages or keys), the fastest stands for them: a
+    slower one may move more for reasons of its own, such as registers that spill.
+    """
     rows = select.matching(bundle.launches, shape, implementation)
-    rows = rows[rows["parameters"].notna()]
+    rows = rows[rows["parameters"].notna()].sort_values("duration_ns", kind="stable")
     out: list[dict[str, Any]] = []
     configs: list[RunConfig] = []
     for row in rows.to_dict("records"):
         config = select.config(row)
-        if not config.parameters.get("block_m") or not config.parameters.get("block_n"):
+        block_m = config.parameters.get("block_m")
+        known = block_m and config.parameters.get("block_n")
+        if not known or any(block_m == c.parameters["block_m"] for c in configs):
             continue
         configs.append(config)
         read, written = row["dram_read_bytes"], row["dram_write_bytes"]
