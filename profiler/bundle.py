@@ -18,6 +18,8 @@ from profiler.errors import BadInput, DamagedFile, NewerSchema
 
 SCHEMA_VERSION = 1
 PROFILE = "profile.json"
+KINDS: dict[str, type] = {"gpu": dict, "commands": dict, "ceilings": list, "notes": list, "kind": str,
+                          "counters": bool}
 MOST_METRICS = 1_000_000  # rows; of a larger table only those that a column uses are loaded: memory stays bounded
 
 
@@ -51,9 +53,15 @@ def read(folder: Path) -> Bundle:
                        remedy="A bundle is the folder that `python -m profiler run --out BUNDLE` writes.")
     try:
         profile = json.loads(path.read_text(encoding="utf-8"))
-        version = int(profile["schema_version"])
+        version = profile["schema_version"]
+        if isinstance(version, bool) or not isinstance(version, int) or version < 1:
+            raise ValueError(f"schema_version: expected a whole number from 1, got {version!r}")
+        for key, kind in KINDS.items():
+            if key in profile and not isinstance(profile[key], kind):
+                raise ValueError(f"{key}: expected {kind.__name__}, got {profile[key]!r:.60}")
     except (ValueError, KeyError, TypeError) as error:
-        raise DamagedFile(f"{path.name} in {Path(folder).name}: not a bundle's profile ({error}).") from error
+        raise DamagedFile(f"{path.name} in {Path(folder).name}: not a bundle's profile ({error}).",
+                          remedy="Copy the bundle again, or import the original reports again.") from error
     if version > SCHEMA_VERSION:
         raise NewerSchema(
             f"{Path(folder).name}: bundle schema {version}, and this FlashScope reads up to {SCHEMA_VERSION}.",
@@ -66,6 +74,10 @@ def read(folder: Path) -> Bundle:
         frames[name] = table.read(name, file, part) if file.is_file() else table.make(name)
         if part:
             notes += (f"{table.rows(file):,} raw metrics, of which only those that a column uses are loaded.",)
+    twice = frames["launches"]["launch"][frames["launches"]["launch"].duplicated()]
+    if len(twice):
+        raise BadInput(f"{Path(folder).name}: launch {twice.iloc[0]} stands more than once in launches.parquet.",
+                       remedy="Rows were added twice: import the original reports again.")
     return Bundle(Path(folder).name, profile, notes=notes, **frames).renamed(Path(folder).name)
 
 

@@ -204,6 +204,9 @@ def scrub_file(path: Path, out: Path) -> int:
         data = path.read_bytes()
     except OSError as error:
         raise BadInput(f"{path.name}: cannot be read ({error.strerror}).") from error
+    if data[:4] != b"NVR\0":
+        raise BadInput(f"{path.name}: expected a binary report (.ncu-rep), got another kind of file.",
+                       remedy="Import it into a bundle instead: bundles are checked for private data when written.")
     scrubbed = scrub(data)
     partial = out.with_name(f".scrub-{out.name}")
     try:

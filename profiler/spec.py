@@ -12,6 +12,7 @@ from profiler.errors import BadInput
 
 ELEMENT_BYTES = {"fp64": 8, "fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 1}
 DIRECTIONS = ("forward", "backward")
+LARGEST = 1 << 24  # of any size of a shape: beyond it nothing is a real call, and counting blocks takes minutes
 
 # The key of a configuration, carried by every row of `launches` and `timings`; null in reports that are not ours.
 CONFIG_KEY = (
@@ -70,8 +71,9 @@ class AttentionShape:
             object.__setattr__(self, "kv_heads", self.heads)
         for name in ("batch", "heads", "kv_heads", "nq", "nk", "head_dim"):
             value = getattr(self, name)
-            if not isinstance(value, int) or value < (0 if name in ("nq", "nk") else 1):
-                raise BadInput(f"{name}: expected a positive whole number, got {value!r}.")
+            least = 0 if name in ("nq", "nk") else 1
+            if not isinstance(value, int) or not least <= value <= LARGEST:
+                raise BadInput(f"{name}: expected a whole number from {least} to {LARGEST:,}, got {value!r}.")
         if self.heads % self.kv_heads:
             raise BadInput(f"kv_heads: expected a divisor of heads = {self.heads}, got {self.kv_heads}.")
         if self.dtype not in ELEMENT_BYTES:
@@ -116,6 +118,10 @@ class RunConfig:
     def __post_init__(self) -> None:
         if self.direction not in DIRECTIONS:
             raise BadInput(f"direction: expected one of {', '.join(DIRECTIONS)}, got {self.direction!r}.")
+        for name, value in self.parameters.items():
+            counted = name.endswith(("block_m", "block_n", "num_warps", "num_stages"))
+            if counted and (not isinstance(value, int) or value < 1):
+                raise BadInput(f"{name}: expected a positive whole number, got {value!r}.")
 
     @property
     def config_id(self) -> str:

@@ -7,12 +7,14 @@ A value that was not measured is null, never 0.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from pandas.api.types import is_float_dtype
 
 from profiler.errors import BadInput, DamagedFile
 from profiler.spec import CONFIG_KEY
@@ -154,7 +156,10 @@ def validate(table: str, frame: pd.DataFrame) -> pd.DataFrame:
     for c in schema:
         values: Any = frame[c.name] if c.name in frame.columns else [None] * len(frame)
         try:
-            out[c.name] = pd.Series(values).astype(c.dtype).reset_index(drop=True)
+            series = pd.Series(values)
+            if c.dtype == WHOLE and is_float_dtype(series) and (series.dropna() % 1 != 0).any():
+                raise ValueError("a fraction")  # a cast would cut it off
+            out[c.name] = series.astype(c.dtype).reset_index(drop=True)
         except (TypeError, ValueError) as error:
             got = str(error)[:120]
             raise BadInput(f"table {table}, column {c.name}: expected {c.dtype} values, got {got}.") from error
@@ -182,7 +187,25 @@ def read(table: str, path: Path, present: str | None = None) -> pd.DataFrame:
     except Exception as error:  # pyarrow raises many classes for a damaged file
         raise DamagedFile(f"{path.name}: not a readable parquet table ({str(error)[:120]}).",
                           remedy="Copy the bundle again, or import the original reports again.") from error
-    return validate(table, frame)
+    return check(table, validate(table, frame))
+
+
+def check(table: str, frame: pd.DataFrame) -> pd.DataFrame:
+    """``frame`` itself, if its values can be: no quantity is negative or infinite, parameters are JSON objects."""
+    for c in TABLES[table]:
+        known = frame[c.name].dropna()
+        bad = known[(known < 0) | (known == float("inf"))] if c.dtype in (REAL, WHOLE) else known[:0]
+        if len(bad):
+            raise BadInput(f"table {table}, column {c.name}: expected finite values of 0 or more, "
+                           f"got {bad.iloc[0]} in row {bad.index[0]}.")
+    for text in frame["parameters"].dropna().unique() if "parameters" in frame else ():
+        try:
+            is_object = isinstance(json.loads(text), dict)
+        except ValueError:
+            is_object = False
+        if not is_object:
+            raise BadInput(f"table {table}, column parameters: expected a JSON object, got {text[:60]!r}.")
+    return frame
 
 
 def rows(path: Path) -> int:

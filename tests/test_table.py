@@ -80,3 +80,40 @@ def test_visible_keys_by_hand(mask, row, nq, nk, keys):
 def test_impossible_shapes_are_refused(bad):
     with pytest.raises(BadInput):
         AttentionShape(**{"batch": 1, "heads": 4, "nq": 8, "nk": 8, "head_dim": 16, **bad})
+
+
+@pytest.mark.parametrize(("column", "value", "message"), [
+    ("duration_ns", -10.0, "0 or more, got -10"), ("dram_read_bytes", float("inf"), "got inf"),
+    ("parameters", "[1,2]", "JSON object"), ("parameters", "{not json", "JSON object"),
+])
+def test_a_bundle_with_values_that_cannot_be_is_refused_by_name(tmp_path, column, value, message):
+    before = synthetic.bundle(lengths=(512,))
+    before.launches.loc[3, column] = value
+    folder = bundle.write(before, tmp_path / "b")
+    with pytest.raises(BadInput, match=message) as refused:
+        bundle.read(folder)
+    assert column in refused.value.what
+
+
+def test_fractions_and_doubled_rows_are_refused(tmp_path):
+    before = synthetic.bundle(lengths=(512,))
+    with pytest.raises(BadInput, match="nq"):
+        table.validate("launches", before.launches.assign(nq=1.5))
+    twice = bundle.Bundle("b", before.profile, table.concat("launches", [before.launches] * 2))
+    with pytest.raises(BadInput, match="more than once"):
+        bundle.read(bundle.write(twice, tmp_path / "b"))
+
+
+@pytest.mark.parametrize("change", [{"notes": 5}, {"gpu": "x"}, {"schema_version": -3}, {"schema_version": 1e300}])
+def test_a_profile_of_another_make_is_damaged(tmp_path, change):
+    folder = bundle.write(synthetic.bundle(lengths=(512,)), tmp_path / "b")
+    profile = json.loads((folder / "profile.json").read_text()) | change
+    (folder / "profile.json").write_text(json.dumps(profile))
+    with pytest.raises(DamagedFile, match=next(iter(change))):
+        bundle.read(folder)
+
+
+@pytest.mark.parametrize(("name", "value"), [("block_m", -7), ("block_n", 0), ("num_warps", "4")])
+def test_impossible_parameters_are_refused(name, value):
+    with pytest.raises(BadInput, match=name):
+        RunConfig("flash2", AttentionShape(1, 1, 8, 8, 16), parameters={name: value})

@@ -48,7 +48,7 @@ def no_s_p_in_hbm(facts: Facts, shape: AttentionShape) -> Outcome:
     moved = {run: bytes_ for run in facts.fused(shape) if (bytes_ := run.dram_bytes()) is not None}
     l2 = facts.l2_size_bytes
     if not moved:
-        return cannot_tell("no fused launch of this shape with DRAM counters (dram_read_bytes, dram_write_bytes).")
+        return cannot_tell("a fused launch of this shape with DRAM counters (dram_read_bytes, dram_write_bytes).")
     small = too_small(facts, shape)
     if small or l2 is None:
         return small or cannot_tell(NO_L2)
@@ -76,7 +76,7 @@ def naive_passes(facts: Facts, shape: AttentionShape) -> Outcome:
     reads together within half an N×N matrix of the passes."""
     run = facts.naive(shape)
     if run is None or run.dram_bytes() is None:
-        return cannot_tell("no naive launches of this shape with DRAM counters (dram_read_bytes, dram_write_bytes).")
+        return cannot_tell("naive launches of this shape with DRAM counters (dram_read_bytes, dram_write_bytes).")
     if small := too_small(facts, shape):
         return small
     wrong, notes, must, moved = [], [], 0.0, 0.0
@@ -121,7 +121,7 @@ def compulsory_floor(facts: Facts, shape: AttentionShape) -> Outcome:
     l2 = facts.l2_size_bytes
     runs = [r for r in facts.fused(shape) if r.dram_bytes() is not None]
     if not runs:
-        return cannot_tell("no fused launch of this shape with DRAM counters (dram_read_bytes, dram_write_bytes).")
+        return cannot_tell("a fused launch of this shape with DRAM counters (dram_read_bytes, dram_write_bytes).")
     if l2 is None:
         return cannot_tell(NO_L2)
     inputs = tuple(r.names("dram_read_bytes", "dram_write_bytes") for r in runs)
@@ -198,12 +198,12 @@ def theorem_l2_to_sm(facts: Facts, shape: AttentionShape) -> Outcome:
     off = measured / predicted - 1
     must, p, crossed = run.predicted.compulsory_bytes, run.config.parameters, run.dram_bytes()
     blocks = f"With {p['block_m']} query rows a block, " if "block_m" in p else ""
-    hbm = f"{size(crossed)} crossed HBM, where inputs and results are {size(must)}" if crossed is not None else \
-        f"at HBM inputs and results are {size(must)}"
+    hbm = f"Through HBM went {size(crossed)}, where inputs and results are {size(must)}" if crossed is not None else \
+        f"Inputs and results are {size(must)}; what crossed HBM was not counted"
     return Outcome(
         HOLDS if abs(off) <= L2_TO_SM_TOLERANCE else FAILS,
         f"{blocks}{size(measured)} crossed from L2 to the SMs; predicted "
-        f"{size(predicted)} ({100 * off:+.2f}%). Only {hbm}: the N²·d²/M of the theorem shows between L2 and the SMs.",
+        f"{size(predicted)} ({100 * off:+.2f}%). {hbm}: the N²·d²/M of the theorem shows between L2 and the SMs.",
         100 * off, "%", (run.names("l2_to_sm_bytes", "parameters"),), kind="measured and predicted")
 
 
@@ -224,7 +224,8 @@ def memory_linear(facts: Facts, shape: AttentionShape) -> Outcome:
             return cannot_tell(f"peak memory of {run.config.implementation} at different N.")
         fits[run.config.implementation] = (slope, [n for n, _ in points])
     (a, ns), (b, _) = fits[flash.config.implementation], fits[naive.config.implementation]
-    good = all(abs(f.value - want) <= tolerance for f, (want, tolerance) in ((a, LINEAR), (b, QUADRATIC)))
+    # Flash may grow more slowly than N, where a constant part is large; naive must grow as N².
+    good = a.value <= sum(LINEAR) and abs(b.value - QUADRATIC[0]) <= QUADRATIC[1]
     return Outcome(
         HOLDS if good else FAILS,
         f"Peak memory above the inputs grows as N^{a.value:.2f} ± {a.error or 0:.2f} for "

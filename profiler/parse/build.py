@@ -23,14 +23,21 @@ def bundle(raw: RawFile, name: str, file: dict[str, Any]) -> Bundle:
     """``raw`` as a bundle named ``name``; file: {name, sha256, bytes} of where it came from."""
     numbers = Format(raw.decimal)
     rows, resolved = [], []
+    impossible: Counter[str] = Counter()
     for index, launch in enumerate(raw.launches):
         values = _values(launch, numbers)
         cc = launch.cc or _cc(values)
         found = metrics.resolve(values, cc)
+        for column, value in found.values.items():
+            if (_finite(value) and value < 0) or value == math.inf:
+                impossible[column] += 1
+                found.values[column] = None
         resolved.append(found)
         rows.append(_row(launch, index, name, cc, values, found))
     launches = table.make("launches", rows)
     notes = [*raw.notes, *_notes(resolved)]
+    notes += [f"{column}: {count} of {len(resolved)} launches have a value below 0 or without end; left empty, the raw "
+              "metric keeps it." for column, count in impossible.items()]
     devices = sorted(launches["device"].dropna().unique())
     if len(devices) > 1:
         notes.append(f"The file holds launches of {len(devices)} GPUs: {', '.join(devices)}.")
