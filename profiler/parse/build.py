@@ -38,6 +38,11 @@ def bundle(raw: RawFile, name: str, file: dict[str, Any]) -> Bundle:
     notes = [*raw.notes, *_notes(resolved)]
     notes += [f"{column}: {count} of {len(resolved)} launches have a value below 0 or without end; left empty, the raw "
               "metric keeps it." for column, count in impossible.items()]
+    empty = [i for i, (one, found) in enumerate(zip(raw.launches, resolved))
+             if not one.kernel and not any(value is not None for value in found.values.values())]
+    if empty and any(one.kernel for one in raw.launches):
+        notes.append(f"Launches {', '.join(map(str, empty[:10]))} have neither a name nor a counter: "
+                     "the file may be damaged there.")
     devices = sorted(launches["device"].dropna().unique())
     if len(devices) > 1:
         notes.append(f"The file holds launches of {len(devices)} GPUs: {', '.join(devices)}.")
