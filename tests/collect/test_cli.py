@@ -47,7 +47,7 @@ def test_table_as_csv(cli):
             "--suite: expected no shape options beside it, got both.",
         ),
         (("predict", "-i", "nothing"), "predict: no model of nothing forward"),
-        (("predict", "--n", "-4"), "nq: expected a positive whole number, got -4."),
+        (("predict", "--n", "-4"), "nq: expected a whole number from 0 to 16,777,216, got -4."),
         (("bench", "--mask", "diagonal"), "mask: expected 'full', 'causal'"),
     ],
 )
