@@ -8,7 +8,7 @@ from typing import Any
 import streamlit as st
 
 from profiler.dashboard import state, store, text
-from profiler.dashboard.components import boxes, charts, talk, upload
+from profiler.dashboard.components import boxes, charts, upload
 from profiler.figures import style
 
 PAGES = Path(__file__).parent / "pages"
@@ -86,7 +86,7 @@ def run(page: Any) -> None:
     with boxes.guarded():
         page.run()
     if page.url_path != "present":
-        st.session_state[talk.CAME_FROM] = page.url_path
+        st.session_state[state.CAME_FROM] = page.url_path
     _next(page)
     for sentence in state.notes():
         notes.info(boxes.plain(sentence), icon=":material/link:")

@@ -19,6 +19,7 @@ USED = "fs.used"        # name -> value in effect in this run
 FRESH = "fs.fresh"      # names whose value came with the link of this run
 NOTES = "fs.notes"      # sentences to show above the page
 LONGEST = 400           # characters of a parameter that are looked at
+CAME_FROM = "fs.page"  # the page seen before the stage, by its address
 
 
 def begin() -> None:

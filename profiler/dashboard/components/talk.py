@@ -16,7 +16,6 @@ from profiler.export import story
 from profiler.export.story import Pick, Plan, Story
 from profiler.spec import AttentionShape
 
-CAME_FROM = "fs.page"  # the page seen before the stage, by its address
 FIRST = {"roofline": "roofline", "memory-io": "theorem", "occupancy": "occupancy", "scaling": "generations",
          "": "again", "launches": "launches"}  # page -> the screen the stage opens at
 

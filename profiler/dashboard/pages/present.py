@@ -21,7 +21,7 @@ source, plan = found
 with st.spinner(text.TALK_DRAWING):
     told = talk.tell(source, plan)
 screens = [s.id for s in told.screens]
-came_from = talk.FIRST.get(st.session_state.get(talk.CAME_FROM, ""), screens[0])
+came_from = talk.FIRST.get(st.session_state.get(state.CAME_FROM, ""), screens[0])
 first = state.choose("screen", screens, came_from if came_from in screens else screens[0])
 st.html(STAGE)
 st.title(text.PRESENT)
