@@ -12,7 +12,7 @@ from profiler.evidence.facts import FAR, MATRICES, Facts, Run
 from profiler.spec import AttentionShape
 
 TOLERANCE = 0.02  # beyond it a difference is named
-FLOOR_TOLERANCE = 0.03  # of compulsory reads; one kernel recorded on two H200s read 1.003 and 1.016 × the floor
+FLOOR_TOLERANCE = 0.02  # of compulsory reads
 PASS_MARGIN = 0.5  # N×N matrices: what is read beside the passes must not make one pass more or less
 PASS_SHARE = 0.4  # of one N×N matrix: a causal kernel that stores S writes half of it; less than this is no pass
 L2_TO_SM_TOLERANCE = 0.01
@@ -112,7 +112,7 @@ def naive_passes(facts: Facts, shape: AttentionShape) -> Outcome:
 
 
 def compulsory_floor(facts: Facts, shape: AttentionShape) -> Outcome:
-    """Every fused implementation reads Q + K + V once (within 3%) where two copies of them fit in L2 (why
+    """Every fused implementation reads Q + K + V once (within 2%) where two copies of them fit in L2 (why
     two: see model.prediction.L2_COPIES), and writes O and LSE less what L2 keeps.
 
     Beyond, the model predicts how much may be fetched again: outside that interval the claim fails, inside it is not
