@@ -73,7 +73,8 @@ def theorem(bundle: Bundle, shape: AttentionShape, implementation: str = "flash2
     s, look = style.size_of(size), style.mark(implementation)
     low, high = float(drawn["bytes"].min()) / 2, float(drawn["bytes"].max()) * 1.6
     ticks = canvas.decades(low, high)
-    c = canvas.new(title(points, line, off), _subtitle(bundle, shape, name, hbm, floor), foot, theme, size,
+    about = _subtitle(bundle, shape, name, hbm, floor) + slower(bundle, shape, implementation)
+    c = canvas.new(title(points, line, off), about, foot, theme, size,
                    left=canvas.beside([units.tick(v, "B") for v in ticks], s.body) + 1.9 * s.body)
     blocks = sorted(line["block_m"].unique())
     x_axis = canvas.log_axis(blocks[0] / 1.1, blocks[-1] * 1.1, ticks=blocks)
@@ -140,6 +141,23 @@ def title(points: pd.DataFrame, line: pd.DataFrame, off: Sequence[float | None])
     if len(sizes) < 2:
         return f"At {sizes[0]} rows a block, L2 → SM bytes are {close} the theorem's prediction"
     return f"From {sizes[0]} to {sizes[-1]} rows a block, L2 → SM bytes are {close} the theorem's prediction"
+
+
+def slower(bundle: Bundle, shape: AttentionShape, implementation: str) -> str:
+    """What the configurations that are not drawn do: how many, and how far the worst is from its own prediction."""
+    rows = select.matching(bundle.launches, shape, implementation)
+    rows = rows[rows["parameters"].notna() & rows["l2_to_sm_bytes"].notna()].sort_values("duration_ns", kind="stable")
+    seen, off = set(), []
+    for row in rows.to_dict("records"):
+        config = select.config(row)
+        block_m, predicted = config.parameters.get("block_m"), predict(config).level_bytes("l2_to_sm")
+        if block_m in seen and predicted:
+            off.append(100 * (row["l2_to_sm_bytes"] / predicted - 1))
+        seen.add(block_m)
+    if not off:
+        return ""
+    return (f" Drawn is the fastest configuration of each size; {len(off)} slower ones are not, "
+            f"the farthest {units.percent(max(off, key=abs))} off its prediction.")
 
 
 def _subtitle(bundle: Bundle, shape: AttentionShape, name: str, hbm: pd.DataFrame, floor: pd.DataFrame) -> str:
