@@ -157,13 +157,29 @@ if done == 1:
     assert not (tmp_path / "bundle.partial").exists()
 
 
-KILLED = """
+# The workload as it is, but before its 21st configuration it waits for ever: a fast machine cannot finish before the kill.
+STALLED = """
+import sys, time
+from profiler.workload import __main__ as workload, timing
+measured, configurations = timing.measure, []
+def measure(group, *rest, **more):
+    if len(configurations) >= 20:
+        time.sleep(3600)
+    configurations.extend(group)
+    return measured(group, *rest, **more)
+timing.measure = measure
+sys.exit(workload.main(sys.argv[1:]))
+"""
+KILLED = f"""
 import sys
 from pathlib import Path
-from profiler.collect import run as runs, suites
+from profiler.collect import run as runs, suites, worker
+resume = "--resume" in sys.argv
+if not resume:
+    worker.command = lambda plan, results: [sys.executable, "-c", {STALLED!r}, plan.name, results.name]
 lengths = tuple(range(8, 88, 4))
 configs = suites.sweep(("naive", "sdpa_math"), lengths, head_dims=(16,), masks=("full",), dtypes=("fp32",), heads=1)
-runs.run(configs, Path(sys.argv[1]), counters=False, device="cpu", resume="--resume" in sys.argv)
+runs.run(configs, Path(sys.argv[1]), counters=False, device="cpu", resume=resume)
 """
 
 
@@ -172,16 +188,18 @@ def test_a_killed_sweep_resumes_without_repeating(tmp_path):
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     first = subprocess.Popen([sys.executable, "-c", KILLED, str(out)], env=environment, start_new_session=True)
     deadline = time.monotonic() + 120
-    while time.monotonic() < deadline and (not timing.is_file() or timing.read_text().count('"record": "timing"') < 4):
+    while time.monotonic() < deadline and (not timing.is_file() or len(rows(timing)) < 20):
         time.sleep(0.02)
+    worker = processes_with(str(timing))
     first.send_signal(signal.SIGKILL)
     first.wait()
     # The worker is not the killed process: it ends by itself when its parent is gone.
+    assert worker
     while time.monotonic() < deadline and processes_with(str(timing)):
         time.sleep(0.1)
     assert not processes_with(str(timing)) and not out.exists()
     before = rows(timing)
-    assert 4 <= len(before) < 40
+    assert len(before) == 20
     subprocess.run([sys.executable, "-c", KILLED, str(out), "--resume"], env=environment, check=True, timeout=300)
     made = bundle.read(out)
     assert len(made.timings) == 40 and made.timings["config_id"].is_unique and set(made.timings["status"]) == {"ok"}
