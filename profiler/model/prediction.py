@@ -99,18 +99,30 @@ class StagePrediction:
         """Whether all that the stage reads fits in L2 in as many copies as L2 may hold: nothing is then read twice."""
         return L2_COPIES * self.dram_read_bytes <= l2_size_bytes
 
+    @property
+    def work(self) -> dict[str, int | None]:
+        """What each roof has to serve: bytes, FLOPs or operations; None where not predicted."""
+        read = self.level_bytes("l2_to_sm")
+        return {"dram": self.level_bytes("dram"), "l2": read, "l2_to_sm": read,
+                "tensor": self.flops_computed or self.flops_visible, "special": self.special_ops}
+
     def bounds(self, device: DeviceSpec) -> dict[str, float]:
         """Nanoseconds that each roof of ``device`` asks for at least; roofs that are not known are absent."""
-        read = self.level_bytes("l2_to_sm")
-        cycles = device.sm_count * device.sm_clock_hz if device.sm_count and device.sm_clock_hz else None
-        work = {
-            "dram": (self.level_bytes("dram"), device.dram_bytes_per_s),
-            "l2": (read, device.l2_bytes_per_s),
-            "l2_to_sm": (read, cycles and XBAR_BYTES_PER_CYCLE * cycles),
-            "tensor": (self.flops_computed or self.flops_visible, device.tensor_flops_per_s),
-            "special": (self.special_ops, cycles and SPECIAL_OPS_PER_CYCLE * cycles),
-        }
-        return {name: amount / rate * 1e9 for name, (amount, rate) in work.items() if rate and amount is not None}
+        return self.times(rates(device))
+
+    def times(self, a_second: Mapping[str, float]) -> dict[str, float]:
+        """The same from roof → work it does a second."""
+        work = self.work
+        return {name: done / rate * 1e9 for name, rate in a_second.items() if (done := work[name]) is not None}
+
+
+def rates(device: DeviceSpec) -> dict[str, float]:
+    """Roof → bytes, FLOPs or operations a second, those that ``device`` knows."""
+    cycles = device.sm_count * device.sm_clock_hz if device.sm_count and device.sm_clock_hz else None
+    known = {"dram": device.dram_bytes_per_s, "l2": device.l2_bytes_per_s,
+             "l2_to_sm": cycles and XBAR_BYTES_PER_CYCLE * cycles, "tensor": device.tensor_flops_per_s,
+             "special": cycles and SPECIAL_OPS_PER_CYCLE * cycles}
+    return {name: rate for name, rate in known.items() if rate}
 
 
 @dataclass(frozen=True, slots=True)
