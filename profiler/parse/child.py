@@ -36,12 +36,9 @@ class Limits:
 def run(source: Path, name: str, folder: Path, limits: Limits, progress: Progress | None = None) -> list[Path]:
     """Read ``source`` in a process of its own: the folder of the bundle it wrote under ``folder``. Raises the error
     it met."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))}
     job = {"source": str(source), "name": name, "memory_bytes": limits.memory_bytes}
     (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
-    process = subprocess.Popen(
-        [sys.executable, "-m", "profiler.parse.worker", str(folder)],
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=folder, env=environment)
+    process = start(folder)
     try:
         _watch(process, source.stat().st_size, name, limits, progress)
     finally:
@@ -58,6 +55,14 @@ def run(source: Path, name: str, folder: Path, limits: Limits, progress: Progres
             f"{name} is damaged: the process that read it ended with {_ending(process.returncode)}.",
             remedy="Copy the file again from where it was written, or collect it again with ncu.")
     return sorted((folder / "result").iterdir())
+
+
+def start(folder: Path) -> subprocess.Popen:
+    """The process that does FOLDER/job.json."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))}
+    return subprocess.Popen(
+        [sys.executable, "-m", "profiler.parse.worker", str(folder)],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=folder, env=environment)
 
 
 def _watch(process: subprocess.Popen, size: int, name: str, limits: Limits, progress: Progress | None) -> None:

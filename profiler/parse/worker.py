@@ -119,7 +119,11 @@ def _digest(source: Path) -> dict[str, Any]:
     return {"sha256": digest.hexdigest(), "bytes": source.stat().st_size}
 
 
-if __name__ == "__main__":
-    folder = Path(sys.argv[1])
+def do(folder: Path) -> int:
+    """The job that FOLDER/job.json describes; the exit code."""
     job = json.loads((folder / "job.json").read_text(encoding="utf-8"))
-    sys.exit(main(Path(job["source"]), job["name"], folder, job["memory_bytes"]))
+    return main(Path(job["source"]), job["name"], folder, job["memory_bytes"])
+
+
+if __name__ == "__main__":
+    sys.exit(do(Path(sys.argv[1])))

@@ -19,11 +19,13 @@ import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TextIO
 
 from profiler import parse
 from profiler.bundle import Bundle
 from profiler.errors import FlashScopeError
-from profiler.parse import Limits
+from profiler.parse import Limits, child
+from tests.parse import warm
 
 DATA = Path(__file__).resolve().parents[1] / "data"
 LIMITS = Limits(seconds=30, total_seconds=60, memory_bytes=4 << 30)
@@ -86,17 +88,16 @@ def damaged(seed: int, number: int, files: list[Path]) -> tuple[Path, str, bytes
     return source, kind.__name__, bytes(data)
 
 
-def one(seed: int, number: int, files: list[Path], clean: dict[Path, str]) -> tuple[str, str, str]:
+def one(seed: int, number: int, files: list[Path], clean: dict[Path, Bundle]) -> tuple[str, str, str]:
     """(form, damage, what came of it) of one damaged file. Any exception but a FlashScopeError is let out: a fault."""
     source, kind, data = damaged(seed, number, files)
     form = "report" if source.suffix == ".ncu-rep" else "text"
     start = time.monotonic()
     try:
         bundle = parse.load_bytes(source.name, data, limits=LIMITS)
-        if fingerprint(bundle) == clean[source]:
-            outcome = "same"
-        else:
-            outcome = "changed, said" if bundle.notes else "changed, silent"
+        outcome = difference(clean[source], bundle)
+        if outcome != "same":
+            outcome += ", said" if set(bundle.notes) - set(clean[source].notes) else ", silent"
     except FlashScopeError as error:
         outcome = type(error).__name__
         if not error.what:
@@ -106,19 +107,42 @@ def one(seed: int, number: int, files: list[Path], clean: dict[Path, str]) -> tu
     return form, kind, outcome
 
 
-def fingerprint(bundle: Bundle) -> str:
-    """All values of a bundle, to see whether any changed."""
-    launches = bundle.launches.drop(columns=["source"])
-    return launches.to_csv(index=False) + bundle.metrics.to_csv(index=False)
+def difference(clean: Bundle, damaged: Bundle) -> str:
+    """What is not as in the clean bundle, the gravest first: launches, a column's value, one lost, text, raw
+    metrics."""
+    before, after = clean.launches.drop(columns="source"), damaged.launches.drop(columns="source")
+    if len(before) != len(after):
+        return "other number of launches"
+    changed = [c for c in before if not before[c].equals(after[c])]
+    numeric = [c for c in changed if str(before[c].dtype) in ("Float64", "Int64")]
+    if any((before[c] != after[c]).fillna(False).any() for c in numeric):
+        return "a value changed"
+    if any((before[c].notna() & after[c].isna()).any() for c in numeric):
+        return "a value lost"
+    if numeric:
+        return "a value appeared"
+    if changed:
+        return "a text changed"
+    # raw metrics: names and values as texts; the order of a report's metrics is not part of them
+    pairs = [frame.metrics.drop(columns="used_for").to_csv(index=False) for frame in (clean, damaged)]
+    return "same" if pairs[0] == pairs[1] else "a raw metric changed"
 
 
-def run(count: int, seed: int, small: bool = False, workers: int = 2) -> Counter[tuple[str, str, str]]:
-    """Read ``count`` damaged files and count what came of them."""
+def run(count: int, seed: int, small: bool = False, workers: int = 2, first: int = 0,
+        log: TextIO | None = None) -> Counter[tuple[str, str, str]]:
+    """Read ``count`` damaged files, from the ``first`` of ``seed``, and count what came of them. log: a line each."""
     files = sample_files(small)
-    clean = {path: fingerprint(parse.load(path)) for path in files}
+    clean = {path: parse.load(path) for path in files}
     before = set(Path(tempfile.gettempdir()).glob("flashscope-read-*"))
+
+    def do(number: int) -> tuple[str, str, str]:
+        found = one(seed, number, files, clean)
+        if log is not None:
+            print(number, damaged(seed, number, files)[0].name, *found, sep="\t", file=log, flush=True)
+        return found
+
     with ThreadPoolExecutor(workers) as pool:
-        outcomes = Counter(pool.map(lambda number: one(seed, number, files, clean), range(count)))
+        outcomes = Counter(pool.map(do, range(first, first + count)))
     left = set(Path(tempfile.gettempdir()).glob("flashscope-read-*")) - before
     if left:
         print(f"left in the temporary folder: {len(left)} (of this or another process)", file=sys.stderr)
@@ -128,9 +152,16 @@ def run(count: int, seed: int, small: bool = False, workers: int = 2) -> Counter
 if __name__ == "__main__":
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--count", type=int, default=300)
+    options.add_argument("--first", type=int, default=0)
     options.add_argument("--seed", type=int, default=1)
     options.add_argument("--small", action="store_true", help="only the small samples")
     options.add_argument("--workers", type=int, default=2)
+    options.add_argument("--warm", action="store_true", help="fork the reading processes; see tests/parse/warm.py")
+    options.add_argument("--log", type=argparse.FileType("w"), help="a line for each file: what came of it")
     given = options.parse_args()
-    for (form, kind, outcome), times in sorted(run(given.count, given.seed, given.small, given.workers).items()):
-        print(f"{form:7} {kind:12} {outcome:22} {times}")
+    if given.warm:
+        warm.preload()
+        child.start = warm.Forked  # type: ignore[assignment]
+    counted = run(given.count, given.seed, given.small, given.workers, given.first, given.log)
+    for (form, kind, outcome), times in sorted(counted.items()):
+        print(f"{form:7} {kind:12} {outcome:34} {times}")
