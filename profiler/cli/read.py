@@ -91,12 +91,15 @@ def evidence(source: Source, as_json: Json = False) -> None:
 
     Example: python -m profiler evidence data/h200-evidence
     """
-    from profiler.evidence import evaluate
+    from profiler.evidence import evaluate, shared_cause
 
-    claims = evaluate(_load(source))
+    bundle = _load(source)
+    claims = evaluate(bundle)
     if as_json:
         print(json.dumps([claim.to_json() for claim in claims], indent=1, ensure_ascii=False))
         return
+    if cause := shared_cause(bundle):
+        print(f"{cause}\n")
     for claim in claims:
         print(f"{claim.verdict:<12} {claim.statement}\n{'':13}{claim.sentence}")
 

@@ -5,6 +5,8 @@ Everything here takes a Bundle and returns plain dataclasses; numbers are in bas
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from profiler.bundle import Bundle
 from profiler.evidence import diagnosis as _diagnosis
 from profiler.evidence import evaluate as _evaluate
@@ -16,7 +18,7 @@ from profiler.evidence import residuals as _residuals
 from profiler.evidence.claim import CANNOT_TELL, FAILS, HOLDS, Claim
 from profiler.evidence.diagnosis import Finding
 from profiler.evidence.facts import Facts, Run
-from profiler.evidence.headline import Headline, Side
+from profiler.evidence.headline import Faster, Headline, Side
 from profiler.evidence.ledger import LedgerRow
 from profiler.evidence.parity import ParityRow, worst
 from profiler.evidence.pyramid import Level
@@ -24,9 +26,9 @@ from profiler.evidence.residuals import Residual
 from profiler.spec import AttentionShape
 
 __all__ = [
-    "CANNOT_TELL", "FAILS", "HOLDS", "Claim", "Facts", "Finding", "Headline", "LedgerRow", "Level", "ParityRow",
-    "Residual", "Run", "Side", "default_shape", "diagnosis", "evaluate", "headline", "ledger", "parity", "pyramid",
-    "residuals", "shapes", "worst",
+    "CANNOT_TELL", "FAILS", "HOLDS", "Claim", "Facts", "Faster", "Finding", "Headline", "LedgerRow", "Level",
+    "ParityRow", "Residual", "Run", "Side", "default_shape", "diagnosis", "evaluate", "evaluate_beside", "faster",
+    "headline", "ledger", "parity", "pyramid", "residuals", "shapes", "shared_cause", "worst",
 ]
 
 
@@ -35,9 +37,28 @@ def evaluate(bundle: Bundle, shape: AttentionShape | None = None) -> list[Claim]
     return _evaluate.evaluate(Facts(bundle), shape)
 
 
+def evaluate_beside(bundles: Sequence[Bundle], shape: AttentionShape | None = None) -> list[Claim]:
+    """Claims on the first bundle; what no shape of it can decide is taken from the others of the same GPU, which the
+    claim then names as its ``source``."""
+    first, *others = (Facts(bundle) for bundle in bundles)
+    return _evaluate.beside(_evaluate.evaluate(first, shape), first, others)
+
+
+def shared_cause(bundle: Bundle) -> str:
+    """Why no claim can be checked on this bundle, where that is so; else ""."""
+    return _evaluate.shared_cause(Facts(bundle))
+
+
 def headline(bundle: Bundle, shape: AttentionShape, direction: str = "forward") -> Headline:
     """The numbers of the Evidence page. Raises BadInput when the bundle holds nothing of the shape."""
     return _headline.headline(Facts(bundle), shape, direction)
+
+
+def faster(bundles: Sequence[Bundle], shape: AttentionShape, direction: str = "forward") -> Faster | None:
+    """The fastest configuration that another bundle of the same GPU holds of the first one's headline implementation
+    on a shape, in the same dtype; None where none beats it by more than its spread."""
+    first, *others = (Facts(bundle) for bundle in bundles)
+    return _headline.faster(first, others, shape, direction)
 
 
 def ledger(bundle: Bundle, implementation: str, shape: AttentionShape, direction: str = "forward") -> list[LedgerRow]:

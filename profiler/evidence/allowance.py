@@ -87,7 +87,7 @@ def expected(facts: Facts, run: Run, stage: StagePrediction, quantity: str) -> E
         if quantity in ("tensor_flops", "special_ops") else stage.level_bytes(quantity)
     if value is None:
         return None
-    more = [] if quantity in ("tensor_flops", "special_ops") else _beyond_the_model(run, stage, quantity)
+    more = [] if quantity in ("tensor_flops", "special_ops") else beyond_the_model(run, stage, quantity)
     if quantity == "special_ops" and "exponentials" not in stage.at_least:
         more += _named((ONCE_A_THREAD, OPERATIONS_A_THREAD * _threads(run.launches.get(stage.stage, []))))
     bound = "exponentials" if quantity == "special_ops" else quantity
@@ -118,7 +118,7 @@ def _dram(facts: Facts, run: Run, stage: StagePrediction, quantity: str) -> Expe
     if l2 is None:
         return None
     launches = run.launches.get(stage.stage, [])
-    room, own = l2 * max(1, len(launches)), _beyond_the_model(run, stage, quantity)
+    room, own = l2 * max(1, len(launches)), beyond_the_model(run, stage, quantity)
     unflushed = 0 if facts.flushed else room
     library = [(UNKNOWN_TILES, math.inf)] if "dram" in stage.at_least else []
     if quantity == "dram_write":
@@ -150,7 +150,7 @@ def _threads(launches: list[dict]) -> int:
     return sum(math.prod(int(n) for n in size) for size in sizes)
 
 
-def _beyond_the_model(run: Run, stage: StagePrediction, quantity: str) -> list[tuple[str, float]]:
+def beyond_the_model(run: Run, stage: StagePrediction, quantity: str) -> list[tuple[str, float]]:
     """Bytes that only a library's or a compiler's choice explains, each limited by what was counted.
 
     Spilled registers: their local-memory requests; at DRAM no more than what left the SMs beyond the results, and read

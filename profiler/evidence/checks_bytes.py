@@ -1,13 +1,13 @@
-"""Claims about bytes: S and P never in HBM, the passes of naive, the compulsory floor, the theorem, linear memory."""
+"""Claims about bytes: S and P never in HBM, the passes of naive, the compulsory floor, linear memory."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 from profiler import model
-from profiler.evidence.allowance import QUANTITIES, REST, expected, slack
-from profiler.evidence.claim import FAILS, HOLDS, Outcome, cannot_tell, digits, size, time
+from profiler.evidence.allowance import QUANTITIES, REST, beyond_the_model, expected, slack
+from profiler.evidence.claim import FAILS, HOLDS, Outcome, cannot_tell, digits, size
 from profiler.evidence.facts import FAR, MATRICES, Facts, Run
 from profiler.spec import AttentionShape
 
@@ -15,7 +15,6 @@ TOLERANCE = 0.02  # beyond it a difference is named
 FLOOR_TOLERANCE = 0.02  # of compulsory reads
 PASS_MARGIN = 0.5  # N×N matrices: what is read beside the passes must not make one pass more or less
 PASS_SHARE = 0.4  # of one N×N matrix: a causal kernel that stores S writes half of it; less than this is no pass
-L2_TO_SM_TOLERANCE = 0.01
 NEVER = float("inf")
 NO_L2 = "the L2 size: neither the launches nor the profile say it."
 LINEAR, QUADRATIC = (1.0, 0.05), (2.0, 0.10)  # exponents of N and how far a fitted one may lie off
@@ -44,31 +43,69 @@ def between(low: float, high: float) -> str:
 
 
 def no_s_p_in_hbm(facts: Facts, shape: AttentionShape) -> Outcome:
-    """Counted DRAM bytes of each fused run beyond its own tensors stay under a tenth of one N×N matrix."""
-    moved = {run: bytes_ for run in facts.fused(shape) if (bytes_ := run.dram_bytes()) is not None}
-    l2 = facts.l2_size_bytes
-    if not moved:
-        return cannot_tell("a fused launch of this shape with DRAM counters (dram_read_bytes, dram_write_bytes).")
+    """Neither from the SMs to L2 nor through HBM does a fused run move, beside its own tensors, 40% of one N×N matrix.
+
+    What leaves the SMs is the strongest witness: S and P that never left them cannot be in HBM, however large the L2.
+    HBM is asked where an N×N matrix is far above the L2.
+    """
+    runs, l2, matrix = facts.fused(shape), facts.l2_size_bytes, shape.matrix_bytes
+    left = {run: amount for run in runs if (amount := _beyond_results(facts, run)) is not None}
+    moved = {run: bytes_ for run in runs if (bytes_ := run.dram_bytes()) is not None}
+    if not left and not moved:
+        return cannot_tell("a fused launch of this shape with sm_to_l2_bytes, or with DRAM counters.")
     small = too_small(facts, shape)
-    if small or l2 is None:
+    carried = 0 if facts.flushed else l2 or 0
+    in_hbm = {} if small else {run: max(0.0, bytes_ - run.predicted.dram_bytes - carried)
+                               for run, bytes_ in moved.items()}
+    inputs = tuple(run.names("sm_to_l2_bytes", "dram_read_bytes", "dram_write_bytes") for run in runs)
+    for extra, columns, where in ((left, ("sm_to_l2_bytes",), "from the SMs to L2"),
+                                  (in_hbm, ("dram_read_bytes", "dram_write_bytes"), "through HBM")):
+        bad = max(extra, key=lambda run: extra[run], default=None)
+        if bad is not None and extra[bad] >= PASS_SHARE * matrix:
+            launch = max(bad.rows, key=lambda row: sum(row[c] or 0 for c in columns))
+            return Outcome(
+                FAILS, f"Launch {launch['launch']} ({_short(launch['kernel'])}, {bad.config.implementation}) moved "
+                f"{size(extra[bad])} {where} beyond its own tensors: {digits(extra[bad] / matrix)} of an N×N matrix of "
+                f"{size(matrix)}.", extra[bad] / matrix, "N×N matrices", inputs, kind="derived")
+    judge = next((run for run in runs if run in left or run in in_hbm), None)
+    if judge is None:
         return small or cannot_tell(NO_L2)
-    extra = {run: max(0.0, bytes_ - run.predicted.dram_bytes - (0 if facts.flushed else l2))
-             for run, bytes_ in moved.items()}
-    inputs = tuple(run.names("dram_read_bytes", "dram_write_bytes") for run in moved)
-    bad, first = max(extra, key=lambda run: extra[run]), next(iter(moved))
-    if extra[bad] >= PASS_SHARE * shape.matrix_bytes:
-        launch = max(bad.rows, key=lambda row: row["dram_read_bytes"] + row["dram_write_bytes"])
-        return Outcome(
-            FAILS, f"Launch {launch['launch']} ({_short(launch['kernel'])}, {bad.config.implementation}) moved "
-            f"{size(extra[bad])} through HBM beyond its own tensors: {digits(extra[bad] / shape.matrix_bytes)} of an "
-            f"N×N matrix of {size(shape.matrix_bytes)}.", extra[bad] / shape.matrix_bytes, "N×N matrices", inputs,
-            kind="derived")
-    share = extra[first] / shape.matrix_bytes
-    return Outcome(
-        HOLDS, f"{first.config.implementation} moved {size(moved[first])} through HBM where one N×N matrix is "
-        f"{size(shape.matrix_bytes)} ({digits(shape.matrix_bytes / l2)} × L2): neither S nor P was "
-        f"written or read there. Beyond its own tensors it moved {digits(100 * share)}% of one matrix.",
-        share, "N×N matrices", inputs, kind="derived")
+    name, said = judge.config.implementation, []
+    if judge in left:
+        results = sum(s.dram_written_bytes for s in judge.predicted.stages)
+        said.append(f"{size(judge.total('sm_to_l2_bytes') or 0)} left its SMs for L2, where its results are "
+                    f"{size(results)} and one N×N matrix is {size(matrix)}: neither S nor P left the SMs.")
+    if judge in in_hbm and l2:
+        shown = "" if judge in left else f", where one N×N matrix is {size(matrix)}"
+        said.append(f"Through HBM it moved {size(moved[judge])}{shown}: no pass over S or P, which would show there "
+                    f"({digits(matrix / l2)} × L2).")
+    elif l2:
+        why = f"the matrix is {digits(matrix / l2)} × L2" if judge in moved else "it was not counted"
+        said.append(f"HBM alone could not tell: {why}.")
+    share = max(left.get(judge, 0.0), in_hbm.get(judge, 0.0)) / matrix
+    return Outcome(HOLDS, f"{_judge(runs, judge, 'SM → L2 or HBM bytes')}{name}: {' '.join(said)}", share,
+                   "N×N matrices", inputs, kind="derived")
+
+
+def _beyond_results(facts: Facts, run: Run) -> float | None:
+    """Bytes from the SMs to L2 beyond a run's own results, its spills and what its launches hand on; None where a stage
+    was not counted."""
+    extra = 0.0
+    for stage in run.predicted.stages:
+        counted = run.total("sm_to_l2_bytes", stage.stage)
+        if counted is None:
+            return None
+        found = expected(facts, run, stage, "sm_to_l2")
+        most = found.high if found and found.high < NEVER else \
+            stage.dram_written_bytes + sum(most for _, most in beyond_the_model(run, stage, "sm_to_l2"))
+        extra += max(0.0, counted - most)
+    return extra
+
+
+def _judge(runs: Sequence[Run], judge: Run, what: str) -> str:
+    """A sentence that says whose verdict it is, where that is not the first implementation's; else ""."""
+    names = ", ".join(run.config.implementation for run in runs[:runs.index(judge)])
+    return f"Judged on {judge.config.implementation}, for {names} has no {what} here. " if names else ""
 
 
 def naive_passes(facts: Facts, shape: AttentionShape) -> Outcome:
@@ -119,7 +156,8 @@ def compulsory_floor(facts: Facts, shape: AttentionShape) -> Outcome:
     decided, unless the reads are at the floor all the same.
     """
     l2 = facts.l2_size_bytes
-    runs = [r for r in facts.fused(shape) if r.dram_bytes() is not None]
+    everyone = facts.fused(shape)
+    runs = [r for r in everyone if r.dram_bytes() is not None]
     if not runs:
         return cannot_tell("a fused launch of this shape with DRAM counters (dram_read_bytes, dram_write_bytes).")
     if l2 is None:
@@ -131,8 +169,9 @@ def compulsory_floor(facts: Facts, shape: AttentionShape) -> Outcome:
     at = found[run]
     kept = f"the rest still in L2 ({size(l2)})" if at.write < at.written else "with lines that were dirty before"
     operands = "Q + K + V is" if facts.direction == "forward" else "what its launches take is"
-    said = (f"{run.config.implementation} reads {size(at.read)} where {operands} {size(at.must)} ({digits(at.ratio)} "
-            f"×), and writes {size(at.write)} of {size(at.written)}, {kept}")
+    whose = "" if wrong else _judge(everyone, run, "DRAM counters")
+    said = (f"{whose}{run.config.implementation} reads {size(at.read)} where {operands} {size(at.must)} "
+            f"({digits(at.ratio)} ×), and writes {size(at.write)} of {size(at.written)}, {kept}")
     others = ", ".join(f"{r.config.implementation} {digits(found[r].ratio)} ×{found[r].cause}" for r in runs
                        if r is not run)
     beside = f" Others read: {others}." if others else ""
@@ -182,31 +221,6 @@ def _floor(facts: Facts, run: Run) -> Floor:
     return Floor(read, must, low, high, write, written, inside, f" ({named[0]})" if named else "")
 
 
-def theorem_l2_to_sm(facts: Facts, shape: AttentionShape) -> Outcome:
-    """Bytes from L2 to the SMs equal Q + Σ over query blocks of the K and V rows they visit (within 1%)."""
-    run = next((r for r in facts.fused(shape) if r.predicted.level_bytes("l2_to_sm") is not None), None)
-    predicted = run.predicted.level_bytes("l2_to_sm") if run else None
-    if run is None or not predicted:
-        return cannot_tell("the tile sizes (parameters block_m, block_n) of a fused launch: the bytes from L2 to the "
-                           "SMs follow from them.")
-    measured = run.total("l2_to_sm_bytes")
-    if measured is None:
-        return cannot_tell("l2_to_sm_bytes of the fused launch (bytes that arrived at the SMs from L2).")
-    once = sum(s.dram_read_bytes for s in run.predicted.stages)
-    if predicted < 2 * once:
-        return cannot_tell("more than one block of queries: with one, K and V cross once at every level.")
-    off = measured / predicted - 1
-    must, p, crossed = run.predicted.compulsory_bytes, run.config.parameters, run.dram_bytes()
-    blocks = f"With {p['block_m']} query rows a block, " if "block_m" in p else ""
-    hbm = f"Through HBM went {size(crossed)}, where inputs and results are {size(must)}" if crossed is not None else \
-        f"Inputs and results are {size(must)}; what crossed HBM was not counted"
-    return Outcome(
-        HOLDS if abs(off) <= L2_TO_SM_TOLERANCE else FAILS,
-        f"{blocks}{size(measured)} crossed from L2 to the SMs; predicted "
-        f"{size(predicted)} ({100 * off:+.2f}%). {hbm}: the N²·d²/M of the theorem shows between L2 and the SMs.",
-        100 * off, "%", (run.names("l2_to_sm_bytes", "parameters"),), kind="measured and predicted")
-
-
 def memory_linear(facts: Facts, shape: AttentionShape) -> Outcome:
     """Fitted exponents of peak memory over N: flash 1, naive 2."""
     flash = facts.flash(shape)
@@ -228,28 +242,13 @@ def memory_linear(facts: Facts, shape: AttentionShape) -> Outcome:
     good = a.value <= sum(LINEAR) and abs(b.value - QUADRATIC[0]) <= QUADRATIC[1]
     return Outcome(
         HOLDS if good else FAILS,
-        f"Peak memory above the inputs grows as N^{a.value:.2f} ± {a.error or 0:.2f} for "
-        f"{flash.config.implementation} and as N^{b.value:.2f} ± {b.error or 0:.2f} for "
+        f"Peak memory above the inputs grows as {_exponent(a)} for "
+        f"{flash.config.implementation} and as {_exponent(b)} for "
         f"{naive.config.implementation}, N {min(ns)} to {max(ns)}.",
         a.value, "exponent of N", (f"timings ({flash.config.implementation}, {naive.config.implementation}): "
                                    "peak_memory_bytes",), kind="measured and derived")
 
 
-def block_size_raises_intensity(facts: Facts, shape: AttentionShape) -> Outcome:
-    """More query rows a block: fewer bytes from L2 to the SMs, until time stops following."""
-    by_rows: dict[int, tuple[Run, float]] = {}
-    for r in facts.runs:
-        rows, read = r.config.parameters.get("block_m"), r.total("l2_to_sm_bytes")
-        if r.shape == shape and r.config.direction == "forward" and rows and read is not None:
-            best = by_rows.get(rows)
-            if best is None or (r.timed("median_ns") or NEVER) < (best[0].timed("median_ns") or NEVER):
-                by_rows[rows] = r, read
-    if len(by_rows) < 2:
-        return cannot_tell("one shape with two or more block sizes (block_m), counted; profile the tuning suite.")
-    ordered, moved = zip(*(by_rows[rows] for rows in sorted(by_rows)))
-    listed = "; ".join(f"{rows} rows {size(m)}" + (f" in {time(t)}" if (t := r.timed("median_ns")) else "")
-                       for rows, m, r in zip(sorted(by_rows), moved, ordered))
-    falls = all(b < a for a, b in pairwise(moved))
-    return Outcome(HOLDS if falls else FAILS, f"From L2 to the SMs: {listed}.", moved[0] / moved[-1], "× fewer bytes",
-                   tuple(r.names("l2_to_sm_bytes") for r in ordered), kind="measured")
-
+def _exponent(slope: model.Slope) -> str:
+    error = slope.error or 0.0
+    return f"N^{slope.value:.3f} ± {f'{error:.3f}' if error >= 0.0005 else 'less than 0.001'}"

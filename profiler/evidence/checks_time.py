@@ -6,10 +6,11 @@ from dataclasses import replace
 
 from profiler.evidence.checks_bytes import too_small
 from profiler.evidence.claim import FAILS, HOLDS, Outcome, cannot_tell, digits, time
-from profiler.evidence.facts import NAIVE, Facts, Run, roof_shares
+from profiler.evidence.facts import Facts, Run, roof_shares
 from profiler.spec import AttentionShape
 
 SHORT = 1024  # a sequence up to this is "short"
+FEW = 16  # queries of a decode, at most
 PROFIT = 1.2  # a speed-up below this is no profit
 COMPUTE = ("Tensor Cores", "special functions")
 ROOF_COLUMNS = ("dram_read_bytes", "dram_write_bytes", "l2_to_xbar_bytes", "tensor_flops", "special_ops")
@@ -70,19 +71,28 @@ def naive_memory_bound(facts: Facts, shape: AttentionShape) -> Outcome:
 
 
 def flash_compute_bound(facts: Facts, shape: AttentionShape) -> Outcome:
-    """The nearest roof of the first fused implementation (ours) is one of computation; of the others it is told."""
-    runs = {run: shares for run in facts.fused(shape) if {"HBM", "Tensor Cores"} <= set(shares := _shares(run))}
+    """The nearest roof of the first fused implementation (ours) is one of computation; of the others it is told.
+
+    Without that one's counters no other is judged in its place.
+    """
+    everyone = facts.fused(shape)
+    runs = {run: shares for run in everyone if {"HBM", "Tensor Cores"} <= set(shares := _shares(run))}
+    needs = "DRAM bytes, tensor FLOPs, a time and both peaks"
     if not runs:
-        return cannot_tell("DRAM bytes, tensor FLOPs, a time and both peaks for a fused implementation.")
+        return cannot_tell(f"{needs} for a fused implementation.")
     near = {run: max(shares, key=lambda k: shares[k]) for run, shares in runs.items()}
-    first, *others = runs
     inputs = tuple(run.names(*ROOF_COLUMNS) for run in runs)
+    first = everyone[0]
     beside = "; ".join(f"{near[run]} to {run.config.implementation} ({_percent(runs[run][near[run]])})"
-                       for run in others)
+                       for run in runs if run is not first)
+    others = f" Nearest to the others: {beside}." if beside else ""
+    if first not in runs:
+        return cannot_tell(f"{needs} of {first.config.implementation}, of which the claim is.", inputs=inputs,
+                           sentence=f"{first.config.implementation} was not counted.{others}")
     rows = first.config.parameters.get("block_m")
     why = f", for K and V come again for every {rows} query rows" if near[first] == "L2" and rows else ""
     said = (f"{first.config.implementation} is nearest to the {near[first]} roof{why}. {_reached(first, runs[first])}"
-            f"{_clocked(*runs)}." + (f" Nearest to the others: {beside}." if beside else ""))
+            f"{_clocked(*runs)}.{others}")
     if small := too_small(facts, shape):
         return replace(small, sentence=said, inputs=inputs)
     compute = max(runs[first][name] for name in COMPUTE if name in runs[first])
@@ -125,14 +135,14 @@ def small_n_no_profit(facts: Facts, shape: AttentionShape) -> Outcome:
 
 def decode_memory_bound(facts: Facts, shape: AttentionShape) -> Outcome:
     """Few queries against a long cache: K and V set the time, HBM is the nearest roof of the fused form."""
-    runs = [r for r in facts.runs if r.shape.nq <= 16 and r.shape.nk >= 64 * max(1, r.shape.nq) and r.shape == shape]
-    if not runs:
+    if not (shape.nq <= FEW and shape.nk >= 64 * max(1, shape.nq)):
         return cannot_tell("decode runs (1 to 16 queries against a long key/value cache); profile the decode suite.")
-    for run in sorted(runs, key=lambda r: r.config.implementation in NAIVE):
-        shares = _shares(run)
-        if {"HBM", "Tensor Cores"} <= set(shares):
-            near = max(shares, key=lambda k: shares[k])
-            return Outcome(HOLDS if near == "HBM" else FAILS, f"With {shape.nq} quer{'y' if shape.nq == 1 else 'ies'} "
-                           f"against {shape.nk:,} keys {_reached(run, shares)}{_clocked(run)}.", shares["HBM"],
-                           "of the HBM roof", (run.names(*ROOF_COLUMNS),), kind="derived")
-    return cannot_tell("DRAM bytes, tensor FLOPs, a time and the peaks of a decode launch.")
+    run = facts.flash(shape)
+    shares = _shares(run) if run else {}
+    if run is None or not {"HBM", "Tensor Cores"} <= set(shares):
+        whose = run.config.implementation if run else "a fused implementation"
+        return cannot_tell(f"DRAM bytes, tensor FLOPs, a time and the peaks of {whose} on a decode shape.")
+    near = max(shares, key=lambda k: shares[k])
+    return Outcome(HOLDS if near == "HBM" else FAILS, f"With {shape.nq} quer{'y' if shape.nq == 1 else 'ies'} "
+                   f"against {shape.nk:,} keys {_reached(run, shares)}{_clocked(run)}.", shares["HBM"],
+                   "of the HBM roof", (run.names(*ROOF_COLUMNS),), kind="derived")

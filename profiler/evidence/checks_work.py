@@ -30,9 +30,12 @@ def same_result(facts: Facts, shape: AttentionShape) -> Outcome:
     run = worst if bad else runs[0]
     eager, error, name = run.timed("error_eager_relative"), run.timed("error_relative"), run.config.implementation
     beside = f"eager PyTorch in {shape.dtype}: {eager:.2e}" if eager is not None else "eager PyTorch was not measured"
+    unjudged = ", ".join(r.config.implementation for r in facts.fused(shape) if r not in runs)
+    whose = f" Not compared: {unjudged}." if unjudged else ""
     return Outcome(
         FAILS if bad else HOLDS, f"{name} differs from float64 attention by {error:.2e} (relative; {beside}; allowed "
-        f"{limits[name]:.2e}; rows compared: {run.timed('error_rows') or 'not said'}).", error, "relative", inputs)
+        f"{limits[name]:.2e}; rows compared: {run.timed('error_rows') or 'not said'}).{whose}", error, "relative",
+        inputs)
 
 
 def same_flops(facts: Facts, shape: AttentionShape) -> Outcome:

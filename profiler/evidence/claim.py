@@ -19,7 +19,8 @@ class Claim:
     value, unit: the figure that decides. tolerance: in words.
     inputs: which launches or timing rows and which columns. missing: for "cannot tell", what is missing, how to get it.
     kind: "measured", "derived", "predicted" or a mixture joined by " and ". figure: the figure that shows it.
-    cases: the same claim shape by shape, when this one sums them up.
+    cases: the same claim shape by shape, when this one sums them up. source: the bundle that decided it, where that is
+    not the one that was asked.
     """
 
     id: str
@@ -35,12 +36,13 @@ class Claim:
     figure: str = ""
     shape: AttentionShape | None = None
     cases: tuple[Claim, ...] = ()
+    source: str = ""
 
     def to_json(self) -> dict[str, Any]:
         return {
             "id": self.id, "statement": self.statement, "verdict": self.verdict, "sentence": self.sentence,
             "value": self.value, "unit": self.unit, "tolerance": self.tolerance, "inputs": list(self.inputs),
-            "missing": self.missing, "kind": self.kind, "figure": self.figure,
+            "missing": self.missing, "kind": self.kind, "figure": self.figure, "source": self.source,
             "shape": self.shape.label() if self.shape else None,
             "cases": [{"shape": c.shape.label() if c.shape else None, "verdict": c.verdict, "value": c.value,
                        "sentence": c.sentence, "inputs": list(c.inputs), "missing": c.missing} for c in self.cases],

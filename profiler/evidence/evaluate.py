@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from profiler import metrics, table
-from profiler.evidence import checks_bytes, checks_time, checks_work
+from profiler.evidence import checks_blocks, checks_bytes, checks_time, checks_work
 from profiler.evidence.claim import CANNOT_TELL, FAILS, HOLDS, UNDECIDED, Claim, Outcome
 from profiler.evidence.facts import Facts, Row
 from profiler.spec import AttentionShape
@@ -32,8 +32,9 @@ CHECKS: tuple[Check, ...] = (
           "at most 2 × the error of eager PyTorch, or the floor of the dtype", "evidence"),
     Check("same_flops", "Flash does the same matrix work as naive.", checks_work.same_flops, ("tensor_flops",),
           "0.1% for a full mask", "evidence"),
-    Check("no_s_p_in_hbm", "S and P never reach HBM.", checks_bytes.no_s_p_in_hbm, DRAM,
-          "less than 40% of one N×N matrix beyond its own tensors (a causal kernel would write half)", "ledger"),
+    Check("no_s_p_in_hbm", "S and P stay in the SMs and never reach HBM.", checks_bytes.no_s_p_in_hbm,
+          ("sm_to_l2_bytes", *DRAM), "from the SMs to L2, and through HBM, less than 40% of one N×N matrix beyond its "
+          "own tensors (a causal kernel would write half)", "ledger"),
     Check("naive_passes", "Naive moves whole N×N matrices through HBM, pass by pass.", checks_bytes.naive_passes, DRAM,
           "each launch 2% beyond what is predicted; all reads within half a matrix; writes between (written − L2) and "
           "written", "ledger"),
@@ -50,9 +51,10 @@ CHECKS: tuple[Check, ...] = (
     Check("flash_compute_bound", "Flash is bound by computation.", checks_time.flash_compute_bound, ROOFS,
           "the nearest roof is Tensor Cores or special functions", "roofline"),
     Check("theorem_l2_to_sm", "Behind a large L2, the theorem's bytes flow from L2 to the SMs.",
-          checks_bytes.theorem_l2_to_sm, ("l2_to_sm_bytes",), "1%", "theorem"),
+          checks_blocks.theorem_l2_to_sm, ("l2_to_sm_bytes",), "1%", "theorem"),
     Check("block_size_raises_intensity", "A larger query block moves fewer bytes.",
-          checks_bytes.block_size_raises_intensity, ("l2_to_sm_bytes",), "bytes fall with every step", "theorem"),
+          checks_blocks.block_size_raises_intensity, ("l2_to_sm_bytes",),
+          "bytes fall with every step; where time stops following is told", "theorem"),
     Check("special_functions_bind_small_d", "At a small head size the exponentials take as long as the matmuls.",
           checks_work.special_functions_bind_small_d, ("special_ops", "tensor_flops"),
           "exponentials ask for at least 95% of the matmuls' time", "roofline"),
@@ -66,8 +68,12 @@ CHECKS: tuple[Check, ...] = (
           "the nearest roof is HBM", "roofline"),
 )
 
-NO_RANGES = ("ranges that say which launch is which (implementation, stage, shape): here there are none. Profile with "
-             "`python -m profiler run`, or annotate the ranges in domain flashscope")
+NO_RANGES = ("No claim can be checked without knowing which launch is which (implementation, step, shape), and this "
+             "source has no ranges that say it. Profile with `python -m profiler run`, or annotate the ranges in "
+             "domain flashscope.")
+NO_LAUNCHES = "This profile holds no profiled launch, so nothing about bytes or operations can be checked."
+NAMED = "launches that are named; every counter for it is here"
+TIMED = "unprofiled timings (time, memory, error): `python -m profiler run`"
 
 
 def evaluate(facts: Facts, shape: AttentionShape | None = None) -> list[Claim]:
@@ -129,13 +135,35 @@ def _likeness(shape: AttentionShape | None, lead: AttentionShape | None) -> tupl
     return shape == lead, replace(shape, mask=lead.mask) == lead, shape.head_dim == lead.head_dim, shape.nq * shape.nk
 
 
+def shared_cause(facts: Facts) -> str:
+    """What keeps every claim from being checked on launches without our ranges; "" where nothing does."""
+    if facts.runs:
+        return ""
+    return NO_RANGES if facts.launches else NO_LAUNCHES
+
+
 def _undecided(facts: Facts, check: Check) -> Claim:
-    """On launches without our ranges: what is missing, counters included."""
-    parts = [NO_RANGES] if facts.launches else ["profiled launches: this profile has none"]
-    if counters := _absent(check, facts.launches):
-        parts.append(counters)
-    if not check.columns:
-        parts.append("unprofiled timings: `python -m profiler run`")
-    missing = "; ".join(parts) + "."
-    return Claim(check.id, check.statement, CANNOT_TELL, f"{UNDECIDED} It needs {missing}", tolerance=check.tolerance,
-                 missing=missing, figure=check.figure)
+    """On launches without our ranges: what this claim lacks beside the shared cause, counters with their flag."""
+    parts = [_absent(check, facts.launches)] if facts.launches else []
+    parts += [] if check.columns else [TIMED]
+    missing = "; ".join(part for part in parts if part) or NAMED
+    return Claim(check.id, check.statement, CANNOT_TELL, f"{UNDECIDED} It needs {missing}.", tolerance=check.tolerance,
+                 missing=f"{missing[0].upper()}{missing[1:]}.", figure=check.figure)
+
+
+def beside(claims: Sequence[Claim], facts: Facts, others: Sequence[Facts]) -> list[Claim]:
+    """``claims`` of ``facts``; those that none of its shapes decides are taken from the first of ``others`` that does.
+
+    Only profiles of the same GPU count, and the claim then names its ``source``: a decode, say, is no part of every
+    suite.
+    """
+    alike = [f for f in others if f.runs and f.gpu.get("name") and f.gpu.get("name") == facts.gpu.get("name")]
+    open_ = {c.id for c in claims if c.verdict == CANNOT_TELL}
+    if facts.runs and open_ and alike:
+        open_ -= {c.id for c in evaluate(facts) if c.verdict != CANNOT_TELL}
+    found: dict[str, Claim] = {}
+    for f in alike if facts.runs and open_ else ():
+        for claim in evaluate(f):
+            if claim.id in open_ and claim.verdict != CANNOT_TELL and claim.id not in found:
+                found[claim.id] = replace(claim, source=f.bundle.name)
+    return [found.get(claim.id, claim) for claim in claims]

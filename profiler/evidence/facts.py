@@ -148,6 +148,11 @@ class Facts:
         """The run of an implementation on a shape: the fastest timed one when there are several, counted ones first."""
         return self._best.get((direction or self.direction, shape), {}).get(implementation)
 
+    def tunings(self, config: RunConfig) -> list[Run]:
+        """Every run that differs from ``config`` in tuning parameters at most."""
+        return [r for r in self.runs if r.shape == config.shape and r.config.direction == config.direction
+                and r.config.implementation == config.implementation]
+
     @cached_property
     def _best(self) -> dict[tuple[str, AttentionShape], dict[str, Run]]:
         """Direction and shape → implementation → its run."""

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from profiler.errors import BadInput
 from profiler.evidence.facts import MATRICES, Facts, Run
 from profiler.evidence.ledger import LedgerRow, ledger
 from profiler.spec import AttentionShape
+
+TUNED = ("block_m", "block_n", "num_warps", "num_stages")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,19 @@ class Side:
     tensor_pipe_pct: float | None
     status: str | None
     stages: tuple[LedgerRow, ...]
+    parameters: Mapping[str, Any]  # tuning parameters it ran with; empty where they are a library's own
+    configurations: int  # of it on this shape in the bundle; the fastest is shown
+
+
+@dataclass(frozen=True, slots=True)
+class Faster:
+    """A configuration in another profile of the same GPU that beats the headline's."""
+
+    source: str
+    parameters: Mapping[str, Any]
+    median_ns: float
+    headline_ns: float
+    same_ns: float | None  # what the headline's own configuration took there
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,4 +111,26 @@ def _side(facts: Facts, run: Run | None) -> Side | None:
         run.timed("median_ns"), run.timed("p20_ns"), run.timed("p80_ns"), run.total("duration_ns"),
         run.timed("peak_memory_bytes"), run.timed("error_relative"), run.timed("error_max_abs"),
         run.weighted("achieved_occupancy_pct"), run.weighted("tensor_pipe_pct"), run.timed("status"),
-        tuple(ledger(facts, run)))
+        tuple(ledger(facts, run)), run.config.parameters, len(facts.tunings(run.config)))
+
+
+def faster(facts: Facts, others: Sequence[Facts], shape: AttentionShape, direction: str) -> Faster | None:
+    """Compared within the other profile where that holds the headline's configuration too: two runs differ a little."""
+    mine = facts.flash(shape, direction)
+    ns = mine.timed("median_ns") if mine else None
+    if mine is None or not ns or not mine.config.parameters:
+        return None
+    best: Faster | None = None
+    for f in others:
+        if f.gpu.get("name") != facts.gpu.get("name"):
+            continue
+        there = {r: t for r in f.tunings(mine.config) if (t := r.timed("median_ns"))}
+        quickest = min(there, key=lambda r: there[r], default=None)
+        same = next((t for r, t in there.items() if _tuned(r) == _tuned(mine)), None)
+        if quickest and there[quickest] < 0.99 * (same or ns) and (best is None or there[quickest] < best.median_ns):
+            best = Faster(f.bundle.name, quickest.config.parameters, there[quickest], ns, same)
+    return best
+
+
+def _tuned(run: Run) -> dict[str, Any]:
+    return {k: v for k, v in run.config.parameters.items() if k in TUNED}

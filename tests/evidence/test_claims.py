@@ -84,12 +84,45 @@ def test_a_peer_that_moves_s_is_caught_too(bundle):
     assert verdicts(doctored)["no_s_p_in_hbm"].verdict == "fails"
 
 
-def test_s_that_fits_in_l2_decides_nothing(bundle):
+def test_s_that_fits_in_l2_decides_nothing_at_hbm(bundle):
     small = replace(SHAPE, nq=512, nk=512)  # one matrix is 8.4 MB, the L2 60 MB
-    found = verdicts(bundle, small)
-    for name in ("no_s_p_in_hbm", "naive_passes", "naive_memory_bound", "flash_compute_bound"):
+    found = verdicts(changed(bundle, "sm_to_l2_bytes", lambda v: None, implementation="sdpa_flash", n=512), small)
+    for name in ("naive_passes", "naive_memory_bound", "flash_compute_bound"):
         assert found[name].verdict == "cannot tell", name
         assert "8.39 MB" in found[name].missing and "60.0 MB" in found[name].missing
+    # what left the SMs decides all the same, and without that counter nothing does
+    assert found["no_s_p_in_hbm"].verdict == "holds" and "HBM alone could not tell" in found["no_s_p_in_hbm"].sentence
+    blind = bundle
+    for name in ("flash2", "sdpa_flash"):
+        blind = changed(blind, "sm_to_l2_bytes", lambda v: None, implementation=name, n=512)
+    claim = verdicts(blind, small)["no_s_p_in_hbm"]
+    assert claim.verdict == "cannot tell" and "8.39 MB" in claim.missing
+
+
+@pytest.mark.parametrize("n", [512, 4096])
+@pytest.mark.parametrize("name", ["flash2", "sdpa_flash"])
+def test_s_that_leaves_the_sms_is_caught_however_large_the_l2(bundle, n, name):
+    shape, matrix = replace(SHAPE, nq=n, nk=n), 16 * n * n * 2
+    doctored = changed(bundle, "sm_to_l2_bytes", lambda v: v + matrix, implementation=name, n=n)
+    claim = verdicts(doctored, shape)["no_s_p_in_hbm"]
+    rows = bundle.launches[bundle.launches["implementation"].eq(name) & bundle.launches["nq"].eq(n)]
+    launch = rows[rows["head_dim"].eq(64) & rows["mask"].eq("full")]
+    assert claim.verdict == "fails" and "from the SMs to L2" in claim.sentence
+    assert claim.sentence.startswith(f"Launch {launch['launch'].item()} ({name}_attention_kernel, {name})")
+    # flash2 also has an LSE to write, 4 B a row, which these counters leave out
+    assert claim.value == pytest.approx(1, abs=16 * n * 4 / matrix)
+
+
+def test_no_other_implementation_is_judged_in_the_place_of_ours(bundle):
+    blind = bundle
+    for column in ("tensor_flops", "dram_read_bytes", "sm_to_l2_bytes"):
+        blind = changed(blind, column, lambda v: None, implementation="flash2")
+    found = verdicts(blind)
+    bound = found["flash_compute_bound"]
+    assert bound.verdict == "cannot tell" and "flash2 was not counted" in bound.sentence
+    assert "sdpa_flash" in bound.sentence  # told, not judged
+    for name in ("no_s_p_in_hbm", "compulsory_floor"):
+        assert found[name].verdict == "holds" and found[name].sentence.startswith("Judged on sdpa_flash, for flash2 ")
 
 
 def test_writes_may_stay_in_l2_and_no_further(bundle):
@@ -242,12 +275,18 @@ def test_launches_without_ranges_decide_nothing(bundle):
         **{name: pd.array([None] * len(bundle.launches), bundle.launches[name].dtype) for name in CONFIG_KEY}))
     claims = evidence.evaluate(foreign)
     assert {c.verdict for c in claims} == {"cannot tell"}
-    assert all("ranges" in c.missing and c.missing in c.sentence for c in claims)
+    cause = evidence.shared_cause(foreign)
+    assert "ranges" in cause and evidence.shared_cause(bundle) == ""
+    assert all(c.missing and "ranges" not in c.missing for c in claims)  # said once, not claim by claim
+    blind = replace(foreign, launches=foreign.launches.assign(
+        special_ops=pd.array([None] * len(foreign.launches), "Float64")))
+    claim = {c.id: c for c in evidence.evaluate(blind)}["special_functions_bind_small_d"]
+    assert "special_ops" in claim.missing and "--metrics" in claim.missing
     assert evidence.default_shape(foreign) is None and evidence.shapes(foreign) == []
 
 
 def test_summing_up_over_shapes(bundle):
-    claim = {c.id: c for c in evidence.evaluate(bundle)}["no_s_p_in_hbm"]
+    claim = {c.id: c for c in evidence.evaluate(bundle)}["naive_passes"]
     assert claim.verdict == "holds" and len(claim.cases) == 12  # 3 lengths × 2 head sizes × 2 masks
     assert [c.verdict for c in claim.cases if c.shape.nq == 4096] == ["holds"] * 4
     assert [c.verdict for c in claim.cases if c.shape.nq < 4096] == ["cannot tell"] * 8

@@ -84,12 +84,14 @@ def test_a_backward_profile_is_checked_like_a_forward(both):
     assert h.ratio_by_floor == pytest.approx((12 * MATRIX + 8 * Q) / (8 * Q + STAT))
 
 
-def test_a_backward_that_writes_dp_is_caught_by_its_launch(both):
+@pytest.mark.parametrize(("column", "where"), [("dram_write_bytes", "through HBM"),
+                                               ("sm_to_l2_bytes", "from the SMs to L2")])
+def test_a_backward_that_writes_dp_is_caught_by_its_launch(both, column, where):
     rows = both.launches.copy()
     keys = rows["stage"].eq("keys")
-    rows.loc[keys, "dram_write_bytes"] += MATRIX
+    rows.loc[keys, column] += MATRIX
     claim = verdicts(replace(both, launches=rows))["no_s_p_in_hbm"]
-    assert claim.verdict == "fails"
+    assert claim.verdict == "fails" and where in claim.sentence
     assert claim.sentence.startswith(f"Launch {rows.loc[keys, 'launch'].item()} (flash2_keys, flash2)")
 
 

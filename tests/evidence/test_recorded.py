@@ -95,8 +95,37 @@ def test_the_ledger_adds_up_to_the_counters_of_every_run(bundle):
                 assert total == pytest.approx(launches(bundle, name, stage, shape)[f"dram_{way}_bytes"].sum())
 
 
+def test_all_claims_are_decided_with_the_other_profiles_of_this_gpu(bundle):
+    """Backward, decode and block sizes are no part of this suite: the profiles that hold them are named."""
+    data = Path(__file__).parents[2] / "data"
+    others = [bundles.read(data / f"h200-{name}") for name in ("backward", "decode", "tuning")]
+    found = {c.id: c for c in evidence.evaluate_beside([bundle, *others], SHAPE)}
+    assert {c.verdict for c in found.values()} <= {"holds", "fails"}
+    assert {name: c.source for name, c in found.items() if c.source} == {
+        "block_size_raises_intensity": "h200-tuning", "recomputation_pays": "h200-backward",
+        "decode_memory_bound": "h200-decode"}
+    # what a short sequence cannot show is not taken from another profile
+    small = {c.id: c for c in evidence.evaluate_beside([bundle, *others], replace(SHAPE, nq=512, nk=512))}
+    assert small["naive_passes"].verdict == "cannot tell" and not small["naive_passes"].source
+    elsewhere = replace(others[0], profile={**others[0].profile, "gpu": {"name": "another"}})
+    assert {c.source for c in evidence.evaluate_beside([bundle, elsewhere], SHAPE)} == {""}
+
+
+def test_the_headline_says_its_configuration_and_a_faster_one_elsewhere(bundle):
+    tuning = bundles.read(Path(__file__).parents[2] / "data" / "h200-tuning")
+    h = evidence.headline(bundle, SHAPE)
+    row = launches(bundle, "flash2").iloc[0]
+    assert dict(h.flash.parameters) == json.loads(row["parameters"]) and h.flash.configurations == 1
+    rows = tuning.timings[tuning.timings["head_dim"].eq(64) & tuning.timings["status"].eq("ok")]
+    quickest = rows.loc[rows["median_ns"].astype(float).idxmin()]
+    found = evidence.faster([bundle, tuning], SHAPE)
+    assert found.source == "h200-tuning" and found.median_ns == quickest["median_ns"] < h.flash.median_ns
+    assert dict(found.parameters) == json.loads(quickest["parameters"])
+    assert evidence.faster([tuning, bundle], SHAPE) is None
+
+
 DECIDED = {  # claim → verdicts (holds, fails, cannot tell) over the 24 shapes; S is beyond 4 × L2 from N 4096 on
-    "same_result": (24, 0, 0), "same_flops": (24, 0, 0), "no_s_p_in_hbm": (12, 0, 12), "naive_passes": (12, 0, 12),
+    "same_result": (24, 0, 0), "same_flops": (24, 0, 0), "no_s_p_in_hbm": (24, 0, 0), "naive_passes": (12, 0, 12),
     "compulsory_floor": (18, 0, 6), "memory_linear": (24, 0, 0), "speedup": (24, 0, 0),
     "occupancy_not_speed": (24, 0, 0), "naive_memory_bound": (12, 0, 12), "theorem_l2_to_sm": (24, 0, 0)}
 
@@ -141,6 +170,7 @@ def test_short_sequences_profit_here(claims):
 
 def test_flash_that_writes_s_is_caught_by_its_launch(bundle):
     doctored = changed(bundle, "dram_write_bytes", lambda v: v + MATRIX, implementation="flash2")
+    doctored = changed(doctored, "sm_to_l2_bytes", lambda v: v + MATRIX, implementation="flash2")
     claim = verdicts(doctored)["no_s_p_in_hbm"]
     number = launches(bundle, "flash2")["launch"].item()
     assert claim.verdict == "fails" and claim.sentence.startswith(f"Launch {number} (")
