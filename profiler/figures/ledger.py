@@ -11,6 +11,7 @@ import plotly.graph_objects as go
 
 from profiler.bundle import Bundle
 from profiler.evidence import Facts, Run
+from profiler.evidence.facts import MATRICES
 from profiler.evidence.ledger import DIRTY
 from profiler.evidence.ledger import ledger as rows_of
 from profiler.figures import canvas, labels, style, units
@@ -20,7 +21,6 @@ from profiler.spec import AttentionShape
 
 COLUMNS = ["implementation", "stage", "launches", "direction", "tensor", "cause", "nxn_pass", "bytes", "kind",
            "predicted_bytes", "residual_bytes"]
-MATRICES = ("S", "P", "dP", "dS")  # N×N tensors: a pass over one is numbered
 NEEDED = {"forward": "Q, K, V and O once each", "backward": "Q, K, V, O, dO, LSE in and dQ, dK, dV out, once each"}
 ROW, HEADER, GAP = 1.0, 0.72, 0.2  # heights in rows
 
@@ -30,7 +30,8 @@ def frame(bundle: Bundle, shape: AttentionShape, implementations: Sequence[str] 
     """One row a stage, direction and tensor, or named residual: bytes (null where not counted) and the prediction.
 
     A launch's total is measured; its split by tensor is derived. A residual has a ``cause`` and no tensor; its bytes
-    are 0 where less was counted than predicted. nxn_pass numbers an implementation's passes over N×N tensors from 1.
+    are 0 where less was counted than predicted. nxn_pass numbers an implementation's passes over N×N tensors from 1; a
+    stage of several launches that reads one twice has a row for each pass.
     """
     return _frame(Facts(bundle), shape, implementations, direction)
 
@@ -41,7 +42,7 @@ def _frame(facts: Facts, shape: AttentionShape, implementations: Sequence[str], 
         run, passes = facts.run(name, shape, direction), 0
         if run is None or not run.rows:
             continue
-        for row in [asdict(r) for r in rows_of(facts, run)] or _unknown(run):
+        for row in _each_pass([asdict(r) for r in rows_of(facts, run)], shape) or _unknown(run):
             square = row["tensor"] in MATRICES
             passes += square
             out.append({**row, "launches": ", ".join(map(str, row["launches"])), "bytes": row["measured_bytes"],
@@ -49,6 +50,17 @@ def _frame(facts: Facts, shape: AttentionShape, implementations: Sequence[str], 
                         "nxn_pass": passes if square else None})
     return pd.DataFrame(out, columns=COLUMNS).astype({
         "nxn_pass": "Int64", "bytes": "Float64", "predicted_bytes": "Float64", "residual_bytes": "Float64"})
+
+
+def _each_pass(rows: list[dict[str, Any]], shape: AttentionShape) -> list[dict[str, Any]]:
+    """``rows`` in which a tensor of N×N entries that crosses HBM several times in a stage has a row each time."""
+    out = []
+    for row in rows:
+        times = max(1, round(row["predicted_bytes"] / shape.matrix_bytes)) if row["tensor"] in MATRICES else 1
+        shares = {name: row[name] / times for name in ("predicted_bytes", "measured_bytes", "residual_bytes")
+                  if row[name] is not None}
+        out += [{**row, **shares}] * times
+    return out
 
 
 def _unknown(run: Run) -> list[dict[str, Any]]:

@@ -17,7 +17,8 @@ FONT = 'Inter, system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", A
 INPUTS, GRADIENTS, STATISTICS = "#0072B2", "#56B4E9", "#009E73"
 SCORES, PROBABILITIES, SPECIAL = "#E69F00", "#D55E00", "#7B61A8"
 TENSOR = {
-    **dict.fromkeys(("s", "ds"), SCORES), **dict.fromkeys(("p", "dp"), PROBABILITIES), **dict.fromkeys("qkvo", INPUTS),
+    **dict.fromkeys(("s", "ds"), SCORES), **dict.fromkeys(("p", "dp", "dp∘p"), PROBABILITIES),
+    **dict.fromkeys("qkvo", INPUTS),
     **dict.fromkeys(("do", "dq", "dk", "dv", "dq sum"), GRADIENTS),
     **dict.fromkeys(("lse", "lse'", "delta", "δ", "m", "l", "partial o", "partial lse"), STATISTICS),
 }

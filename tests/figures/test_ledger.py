@@ -1,11 +1,13 @@
 """The ledger draws what was counted: values worked out by hand on the synthetic bundle."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pandas as pd
 import pytest
 
-from profiler import table
+from profiler import bundle as bundles
+from profiler import evidence, table
 from profiler.bundle import Bundle
 from profiler.figures import canvas
 from profiler.figures.ledger import frame, ledger
@@ -144,5 +146,18 @@ def test_backward_and_decode_are_told_by_their_own_tensors():
         "1  Δ = Σ dO∘O", "2  dK and dV", "3  dQ"]
     data = canvas.to_frame(figure)
     naive = data[data["implementation"].eq("naive") & data["nxn_pass"].notna()]
-    assert list(naive["tensor"]) == ["P", "dP", "P", "dP", "dS", "dS", "dS", "dS", "dS"]
-    assert list(naive["nxn_pass"]) == list(range(1, 10))
+    # softmax's gradient is two launches: P, dP → dP ∘ P, then P, dP ∘ P → dS
+    assert list(naive["tensor"]) == ["P", "dP", "P", "P", "dP", "dP∘P", "dP∘P", "dS", "dS", "dS", "dS", "dS"]
+    assert list(naive["nxn_pass"]) == list(range(1, 13)) and "twelve N×N passes" in said
+
+
+def test_the_figure_counts_the_passes_that_the_evidence_counts():
+    """On the recorded backward: one truth in the ledger's header and in the claim."""
+    bundle = bundles.read(Path(__file__).parents[2] / "data" / "h200-backward")
+    h = evidence.headline(bundle, SHAPE, "backward")
+    data = frame(bundle, SHAPE, ("naive", "flash2"), "backward")
+    assert data["nxn_pass"].max() == h.naive.matrix_passes == 12
+    counted = h.naive.dram_bytes
+    assert data[data["implementation"].eq("naive")]["bytes"].sum() == pytest.approx(counted)
+    said = " ".join(a.text for a in ledger(bundle, SHAPE, direction="backward").layout.annotations if a.text)
+    assert "twelve N×N passes" in said
