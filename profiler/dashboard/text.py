@@ -203,9 +203,12 @@ NO_BLOCKS_REMEDY = "Profile our kernels: `python -m profiler run --suite tuning`
 PYRAMID = "Capacity and bandwidth of each level"
 OCCUPANCY_SHOW = "Show"
 OCCUPANCY_SHOWS = {"quadrant": "Occupancy and Tensor Cores", "bounds": "Which roof binds"}
-OCCUPANCY_WHY = ("Occupancy counts how many warps are resident, to hide one another's waiting. A kernel that overlaps "
-                 "its own loads and matmuls needs few; one that waits on HBM gains little from many. So compare what "
-                 "the pipes did, not how many warps stood by.")
+OCCUPANCY_WHY = ("Occupancy counts the warps that are resident to hide one another's waiting. A kernel that overlaps "
+                 "its own loads and matmuls needs few of them.")
+OCCUPIED = {"achieved_occupancy_pct": "occupancy", "theoretical_occupancy_pct": "at most",
+            "occupancy_limiter": "limited by", "tensor_pipe_pct": "Tensor Cores active",
+            "registers_per_thread": "registers a thread", "shared_bytes_per_block": "shared memory a block",
+            "special_ops": "special functions", "duration_ns": "time, profiled"}
 OCCUPANCY_TABLE = "Launch by launch: occupancy, what limits it, and the pipes"
 SCALING_SHOW = "Show"
 SCALING_SHOWS = {"n": "Over N", "shape": "On one shape"}

@@ -12,6 +12,7 @@ import streamlit as st
 from profiler import table
 from profiler.bundle import Bundle
 from profiler.dashboard import state, text
+from profiler.dashboard.components import boxes
 from profiler.evidence import Level
 from profiler.figures import labels, select, units
 from profiler.spec import AttentionShape
@@ -19,9 +20,17 @@ from profiler.spec import AttentionShape
 FIRST = ("launch", "implementation", "range", "nq", "head_dim", "mask", "kernel", "duration_ns", "dram_read_bytes",
          "dram_write_bytes", "tensor_flops", "special_ops", "tensor_pipe_pct", "achieved_occupancy_pct",
          "occupancy_limiter")
-OCCUPANCY = ("launch", "implementation", "stage", "kernel", "achieved_occupancy_pct", "theoretical_occupancy_pct",
-             "occupancy_limiter", "waves_per_sm", "tensor_pipe_pct", "special_ops", "registers_per_thread",
-             "shared_bytes_per_block", "spill_requests", "duration_ns")
+OCCUPANCY: dict[str, Any] = {  # column -> how its values are said, in the order of the table
+    "launch": str, "implementation": str, "stage": str, "achieved_occupancy_pct": units.percent,
+    "theoretical_occupancy_pct": units.percent, "occupancy_limiter": str, "waves_per_sm": units.number,
+    "tensor_pipe_pct": units.percent, "special_ops": lambda n: units.si(n, ""), "registers_per_thread": units.whole,
+    "shared_bytes_per_block": units.nbytes, "spill_requests": units.whole, "duration_ns": units.duration, "kernel": str}
+MOST_WRAPPED = 40  # rows
+DENSE = """<style>
+[class*="st-key-dense"] :is(td, th) { padding: 0.3rem 0.45rem !important; font-size: 0.8rem;
+  overflow-wrap: break-word; word-break: normal; }
+[class*="st-key-dense"] table { width: 100%; }
+</style>"""
 
 # what an empty cell shows, where this version of Streamlit can say it
 EMPTY: dict[str, Any] = {"placeholder": "–"} if "placeholder" in inspect.signature(st.dataframe).parameters else {}
@@ -76,9 +85,29 @@ def readable(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def occupancy(rows: pd.DataFrame) -> pd.DataFrame:
-    """What sets and what follows from occupancy, launch by launch; columns without any value left out."""
-    columns = [name for name in OCCUPANCY if name in collected(rows)]
-    return readable(rows[columns])
+    """What sets and what follows from occupancy, launch by launch, in words; columns without any value left out."""
+    held = set(collected(rows))
+    if "stage" in held:  # then the kernel's name says no more; the table of launches has it
+        held.discard("kernel")
+    if not rows["spill_requests"].fillna(0).astype(bool).any():
+        held.discard("spill_requests")
+    steps = rows["stage"].map(lambda name: labels.stage(name, short=True), na_action="ignore")
+    rows = readable(rows).assign(stage=steps)
+    return pd.DataFrame({text.OCCUPIED.get(name, title(name)): rows[name].map(say, na_action="ignore")
+                         for name, say in OCCUPANCY.items() if name in held})
+
+
+def wrapped(frame: pd.DataFrame, key: str, most: int = MOST_WRAPPED) -> None:
+    """A table whose words wrap instead of being cut; beyond ``most`` rows one that scrolls."""
+    if len(frame) > most:
+        st.dataframe(frame, hide_index=True, **EMPTY)
+        return
+    lines = [[boxes.plain(str(name)) for name in frame.columns], ["---"] * len(frame.columns)]
+    lines += [["–" if units.missing(cell) else boxes.plain(str(cell)) for cell in row]
+              for row in frame.itertuples(index=False, name=None)]
+    st.html(DENSE)
+    with st.container(key=f"dense.{key}"):
+        st.markdown("\n".join(f"| {' | '.join(line)} |" for line in lines))
 
 
 def of_shape(frame: pd.DataFrame, shape: AttentionShape, direction: str,
