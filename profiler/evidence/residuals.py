@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from profiler.evidence.allowance import QUANTITIES, REST, UNKNOWN_TILES, expected
+from profiler.evidence.allowance import ONCE_A_THREAD, QUANTITIES, REST, UNKNOWN_TILES, expected
 from profiler.evidence.facts import Facts, Run
 from profiler.model import StagePrediction, visible_pairs
 from profiler.spec import AttentionShape, Mask
@@ -88,11 +88,12 @@ def _steps(shape: AttentionShape, stage: StagePrediction, quantity: str) -> tupl
         return stage.flops_visible, _named((MASKED, real - stage.flops_visible), (PADDING, once - real),
                                            (REPEATED, stage.flops_computed - once))
     if blocks is None:
-        return stage.exponentials or 0, _named((RESCALE, stage.rescales or 0))
+        return stage.exponentials or 0, _named((RESCALE, stage.rescales or 0), (ONCE_A_THREAD, stage.overhead_ops))
     visible, real = _visible(stage, shape), blocks.real_pairs * stage.heads
     once = (stage.exponentials or 0) // _repeats(stage)
     return visible, _named((MASKED, real - visible), (PADDING, once - real),
-                           (REPEATED, (stage.exponentials or 0) - once), (RESCALE, stage.rescales or 0))
+                           (REPEATED, (stage.exponentials or 0) - once), (RESCALE, stage.rescales or 0),
+                           (ONCE_A_THREAD, stage.overhead_ops))
 
 
 def _repeats(stage: StagePrediction) -> int:

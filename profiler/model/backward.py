@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from profiler.model.counts import Blocks, ceil_div, count_blocks
 from profiler.model.forward import MASK_BYTES, compulsory, head_pairs, padded_head_dim, statistics_bytes
-from profiler.model.prediction import StagePrediction
+from profiler.model.prediction import StagePrediction, integer_divisions
 from profiler.spec import AttentionShape, Mask, RunConfig
 
 STATISTIC_PAD = 128  # row statistics are stored for whole blocks of 128 queries
+ROW_WARPS = 4  # of a program of prepare and finish
 
 
 def compulsory_backward(s: AttentionShape) -> dict[str, int]:
@@ -49,14 +50,15 @@ def flash2(config: RunConfig) -> tuple[StagePrediction, ...]:
     rows = {"LSE'": stat, "Δ": stat}
     buffer = {"dQ sum": sum_bytes(s)} if one_pass else {}
     inputs = {"O": s.q_bytes, "dO": s.q_bytes, "LSE": statistics_bytes(s)}
+    programs = stat // 4 // (32 if padded_head_dim(s.head_dim) > 128 else 64)  # a program has 64 rows, or 32
     prepare = StagePrediction("prepare", inputs, {**rows, **buffer}, l2_to_sm=inputs, sm_to_l2={**rows, **buffer},
-                              heads=heads)
+                              overhead_ops=integer_divisions(programs, ROW_WARPS, 2), heads=heads)
     taken = {name: must[name] for name in ("Q", "K", "V", "dO")} | rows
     grads = {"dK": s.k_bytes, "dV": s.k_bytes}
     keys = _pass(config, "keys", taken | buffer, grads | buffer, 5 if one_pass else 4)
     if one_pass:
         finish = StagePrediction("finish", buffer, {"dQ": s.q_bytes}, l2_to_sm=buffer, sm_to_l2={"dQ": s.q_bytes},
-                                 heads=heads)
+                                 overhead_ops=integer_divisions(programs, ROW_WARPS, 1), heads=heads)
         return prepare, keys, finish
     return prepare, keys, _pass(config, "queries", taken, {"dQ": s.q_bytes}, 3)
 
@@ -87,10 +89,12 @@ def _pass(config: RunConfig, stage: str, reads: dict[str, int], writes: dict[str
     row = s.head_dim * s.element_bytes
     walked = heads * blocks.key_rows * row  # rows of the inner loop's tensors
     if stage == "keys":
+        programs, warps = s.batch * s.kv_heads * ceil_div(s.nk, blocks.block_m), config.parameters.get("key_num_warps")
         statistic = heads * blocks.visited * blocks.block_n * 4  # whole blocks of queries: the padding is stored too
         moved = {"K": s.k_bytes, "V": s.k_bytes, "Q": walked, "dO": walked, "LSE'": statistic, "Δ": statistic}
     else:
-        statistic = heads * ceil_div(s.nq, blocks.block_m) * blocks.block_m * 4
+        programs, warps = heads * ceil_div(s.nq, blocks.block_m), config.parameters.get("query_num_warps")
+        statistic = programs * blocks.block_m * 4
         moved = {"Q": s.q_bytes, "dO": s.q_bytes, "K": walked, "V": walked, "LSE'": statistic, "Δ": statistic}
     atomics = "dQ sum" in writes
     given = dict(writes)
@@ -100,7 +104,7 @@ def _pass(config: RunConfig, stage: str, reads: dict[str, int], writes: dict[str
         stage, reads, writes, l2_to_sm=moved, sm_to_l2=given, flops_visible=visible, heads=heads, blocks=blocks,
         refetch={name: max(0, moved[name] - reads[name]) for name in moved},
         flops_computed=matmuls * 2 * heads * blocks.computed_pairs * padded_head_dim(s.head_dim),
-        exponentials=heads * blocks.computed_pairs)
+        exponentials=heads * blocks.computed_pairs, overhead_ops=integer_divisions(programs, warps, 2))
 
 
 def naive(config: RunConfig) -> tuple[StagePrediction, ...]:

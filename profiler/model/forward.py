@@ -8,7 +8,7 @@ blocks). All batches and heads are counted in every number.
 from __future__ import annotations
 
 from profiler.model.counts import ceil_div, count_blocks, key_interval, keys_seen, rows_that_see, visible_pairs
-from profiler.model.prediction import StagePrediction
+from profiler.model.prediction import OPS_A_DIVISION, WARP, StagePrediction, integer_divisions
 from profiler.spec import AttentionShape, Mask, RunConfig
 
 STATISTIC_BYTES = 4  # LSE, m, l and Δ are float32
@@ -47,8 +47,9 @@ def naive(config: RunConfig) -> tuple[StagePrediction, ...]:
     The folded form scales inside the scores launch and masks by index inside the softmax launch. The mask step of the
     other need not read the elements of S that it overwrites, and reads a boolean Nq × Nk matrix beside S, which every
     head reads again (from HBM where it has left the L2).
-    Rows that see no key are left out. Matmuls compute every pair. L2 → SM of a matmul is at least its operands once:
-    its tiles are the library's choice.
+    Its softmax is a kernel of ours: whole rows padded to a power of two, each thread finds its row's query by one
+    division and divides by the row's sum once. Rows that see no key are left out. Matmuls compute every pair. L2 → SM
+    of a matmul is at least its operands once: its tiles are the library's choice.
     """
     s = config.shape
     rows, heads = rows_that_see(Mask.parse(s.mask), s.nq, s.nk), s.batch * s.heads
@@ -59,13 +60,14 @@ def naive(config: RunConfig) -> tuple[StagePrediction, ...]:
     few = s.heads // s.kv_heads * s.nq < LEAST_TILE  # a tile of the library is wider than the rows that it is given
 
     def stage(name: str, reads: dict[str, int], writes: dict[str, int], *, matmul: bool = False, exponentials: int = 0,
-              refetch: dict[str, int] | None = None, skipped: dict[str, int] | None = None) -> StagePrediction:
-        again = refetch or {}
+              overhead: int = 0, refetch: dict[str, int] | None = None,
+              skipped: dict[str, int] | None = None) -> StagePrediction:
+        again, library = refetch or {}, exponentials and not overhead
         return StagePrediction(
             name, reads, writes, l2_to_sm={t: b + again.get(t, 0) for t, b in reads.items()}, sm_to_l2=writes,
             refetch=again, skipped=skipped or {},
-            at_least=("l2_to_sm", *(("exponentials",) if exponentials else ()), *(("tensor_flops",) if few else ())),
-            exponentials=exponentials, flops_visible=visible if matmul else 0,
+            at_least=("l2_to_sm", *(("exponentials",) if library else ()), *(("tensor_flops",) if few else ())),
+            exponentials=exponentials, overhead_ops=overhead, flops_visible=visible if matmul else 0,
             flops_computed=computed if matmul else 0, heads=heads)
 
     steps = [stage("scores", {"Q": q, "K": k}, {"S": n2}, matmul=True)]
@@ -75,7 +77,13 @@ def naive(config: RunConfig) -> tuple[StagePrediction, ...]:
             one = rows * s.nk * MASK_BYTES
             steps.append(stage("mask", {"S": n2, "mask": one}, {"S": n2}, refetch={"mask": (heads - 1) * one},
                                skipped={"S": n2 - head_pairs(s) * s.element_bytes}))
-    steps.append(stage("softmax", {"S": n2}, {"P": n2}, exponentials=pairs))
+    if config.implementation == "naive_folded" and masked and s.nk:
+        block = 1 << (s.nk - 1).bit_length()  # a program holds a row
+        threads = WARP * min(32, max(1, block // 1024))
+        steps.append(stage("softmax", {"S": n2}, {"P": n2}, exponentials=heads * rows * max(block, threads),
+                           overhead=heads * rows * threads * (OPS_A_DIVISION + 1)))
+    else:
+        steps.append(stage("softmax", {"S": n2}, {"P": n2}, exponentials=pairs))
     steps.append(stage("values", {"P": n2, "V": k}, {"O": q}, matmul=True))
     return tuple(steps)
 
@@ -103,7 +111,10 @@ def fused(config: RunConfig) -> tuple[StagePrediction, ...]:
             flops_computed=None, exponentials=head_pairs(s), rescales=None, heads=heads, note="tile sizes not known"),)
     blocks = count_blocks(Mask.parse(s.mask), s.nq, s.nk, int(p["block_m"]), int(p["block_n"]))
     keys = heads * blocks.key_rows * s.head_dim * s.element_bytes
-    again = max(1, WARP_ROWS * int(p.get("num_warps", 0)) // int(p["block_m"]))
+    warps, programs = int(p.get("num_warps", 0)), heads * ceil_div(s.nq, int(p["block_m"]))
+    again = max(1, WARP_ROWS * warps // int(p["block_m"]))
+    # flash2 finds its head and rows by three divisions; each lane that holds a row divides by its sum once
+    overhead = integer_divisions(programs, warps, 3) + again * programs * blocks.block_m * RESCALE_LANES
     return (StagePrediction(
         "attention", reads, writes, l2_to_sm={"Q": s.q_bytes, "K": keys, "V": keys}, sm_to_l2=writes,
         refetch={name: max(0, keys - must[name]) for name in "KV"},
@@ -111,7 +122,7 @@ def fused(config: RunConfig) -> tuple[StagePrediction, ...]:
         flops_computed=2 * (1 + again) * heads * blocks.computed_pairs * padded_head_dim(s.head_dim),
         exponentials=again * heads * blocks.computed_pairs,
         rescales=again * heads * blocks.row_visits * RESCALE_LANES,
-        blocks=blocks, heads=heads),)
+        overhead_ops=overhead if config.implementation == "flash2" and warps else 0, blocks=blocks, heads=heads),)
 
 
 def output(config: RunConfig) -> dict[str, int]:

@@ -18,6 +18,16 @@ LEVELS = ("dram", "l2_to_sm", "sm_to_l2")
 L2_COPIES = 2
 
 
+WARP = 32
+OPS_A_DIVISION = 3  # of 32-bit integers by a value known at run time: to float, reciprocal, back: all on the same units
+
+
+def integer_divisions(programs: int, num_warps: int | None, divisors: int) -> int:
+    """Special-function operations of index arithmetic: every thread divides by ``divisors`` run-time values; 0 where
+    ``num_warps`` is not known. Quotient and remainder of one divisor share its reciprocal."""
+    return programs * WARP * int(num_warps or 0) * OPS_A_DIVISION * divisors
+
+
 @dataclass(frozen=True, slots=True)
 class StagePrediction:
     """One stage (usually one launch).
@@ -30,6 +40,8 @@ class StagePrediction:
     flops_visible: matmul FLOPs of the pairs that the mask leaves; flops_computed: of whole tiles, None where unknown.
     exponentials: of the softmax, masked pairs that are computed included; rescales: exponentials that correct the
     running maximum (α), lanes included; both None where the tiles are not known.
+    overhead_ops: special-function operations outside the loop over blocks: index arithmetic and the division by the row
+    sum (`integer_divisions`); 0 where the number of threads is not known.
     """
 
     stage: str
@@ -44,6 +56,7 @@ class StagePrediction:
     flops_computed: int | None = 0
     exponentials: int | None = 0
     rescales: int | None = 0
+    overhead_ops: int = 0
     blocks: Blocks | None = None
     heads: int = 1
     note: str = ""
@@ -59,10 +72,10 @@ class StagePrediction:
 
     @property
     def special_ops(self) -> int | None:
-        """Special-function operations: exponentials and rescales."""
+        """Special-function operations: exponentials, rescales and what is outside the loop."""
         if self.exponentials is None:
             return None
-        return self.exponentials + (self.rescales or 0)
+        return self.exponentials + (self.rescales or 0) + self.overhead_ops
 
     def level_bytes(self, level: str) -> int | None:
         """Total bytes at "dram" (read and written), "l2_to_sm" or "sm_to_l2"; None where not predicted."""

@@ -70,14 +70,16 @@ def test_eight_warps_on_64_rows_are_named():
     """64 × 64 pairs of one head, D 64: both warpgroups compute the scores, each half of the output's columns."""
     config = RunConfig("flash2", AttentionShape(1, 1, 64, 64, 64),
                        parameters={"block_m": 64, "block_n": 64, "num_warps": 8})
-    row = {"source": "x", "launch": 0, "tensor_flops": 6 * 64**3, "special_ops": 2 * (64 * 64 + 4 * 64),
+    once = 256 * 3 * 3 + 2 * 4 * 64  # three divisions of 256 threads; 64 row sums, by four lanes of either warpgroup
+    row = {"source": "x", "launch": 0, "tensor_flops": 6 * 64**3, "special_ops": 2 * (64 * 64 + 4 * 64) + once,
            **config.key("attention"), "parameters": json.dumps(config.parameters)}
     bundle = Bundle("x", {}, table.make("launches", [row]))
     flops = of(bundle, "flash2", config.shape, "attention", "tensor_flops")
     assert dict(flops.causes) == {"scores that several warps compute": 2 * 64**3} and flops.least == 4 * 64**3
     special = of(bundle, "flash2", config.shape, "attention", "special_ops")
     assert dict(special.causes) == {"scores that several warps compute": 64 * 64,
-                                    "rescaling when the maximum moves": 2 * 4 * 64}
+                                    "rescaling when the maximum moves": 2 * 4 * 64,
+                                    "index arithmetic and the division by the row sum": once}
 
 
 def test_what_a_library_adds_is_named_and_what_nothing_explains_is_the_rest(bundle):

@@ -52,3 +52,16 @@ def test_by_hand():
     assert paged.stages[0].reads["page table"] == 2 * 512 * 4
     single = predict(RunConfig("decode", s, parameters={"num_splits": 1, "block_m": 16, "block_n": 64}))
     assert [stage.stage for stage in single.stages] == ["attention"]
+
+
+def test_programs_write_whole_sectors_of_statistics():
+    """Each program touches the 32-byte sectors that its rows of float32 lie in, whoever else writes there too."""
+    for runs in (1, 3, 8, 19):
+        for rows in (1, 3, 4, 8, 20):
+            for block in (2, 8, 16):
+                touched = [{4 * (run * rows + i) // 32 for i in range(top, min(top + block, rows))}
+                           for run in range(runs) for top in range(0, rows, block)]
+                s = AttentionShape(1, rows, 1, 40, 16, 1)  # one run a split
+                config = RunConfig("decode", s, parameters={"num_splits": runs, "block_m": block, "block_n": 16})
+                name = "partial LSE" if runs > 1 else "LSE"
+                assert predict(config).stages[0].sm_to_l2[name] == 32 * sum(map(len, touched)), (runs, rows, block)

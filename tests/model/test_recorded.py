@@ -1,0 +1,45 @@
+"""Our kernels as an H200 counted them, against the model: every launch of the recorded profiles."""
+
+from pathlib import Path
+
+import pytest
+
+from profiler import bundle
+from profiler.evidence.facts import Facts
+
+DATA = Path(__file__).parents[2] / "data"
+
+
+@pytest.fixture(scope="module", params=["h200-evidence", "h200-tuning", "h200-backward", "h200-decode"])
+def launches(request):
+    """(configuration, predicted stage, row) of every launch of a kernel of ours."""
+    facts = Facts(bundle.read(DATA / request.param))
+    found = [(run.config, stage, row) for run in facts.runs if run.config.implementation in ("flash2", "decode")
+             for stage in run.predicted.stages for row in run.launches.get(stage.stage, [])]
+    assert len(found) > 10
+    return found
+
+
+def test_special_function_operations_are_exact(launches):
+    """Exponentials, α in every lane that holds a row, index arithmetic, division by the row sum: to the last one."""
+    assert [(c.config_id, s.stage, s.special_ops) for c, s, _ in launches] == [
+        (c.config_id, s.stage, row["special_ops"]) for c, s, row in launches]
+
+
+def test_tensor_flops_are_exact(launches):
+    assert [(c.config_id, s.stage, s.flops_computed) for c, s, _ in launches] == [
+        (c.config_id, s.stage, row["tensor_flops"]) for c, s, row in launches]
+
+
+def test_bytes_to_the_sms_where_no_register_spills(launches):
+    """Within 0.1% (the keys pass of two backward shapes finds a few statistics in L1)."""
+    for config, stage, row in launches:
+        if row["spill_requests"] == 0:
+            assert stage.level_bytes("l2_to_sm") == pytest.approx(row["l2_to_sm_bytes"], rel=1e-3), config.config_id
+
+
+def test_bytes_from_the_sms_where_no_register_spills(launches):
+    """O, statistics and partial sums; of a partial LSE whole sectors of 32 B."""
+    for config, stage, row in launches:
+        if row["spill_requests"] == 0:
+            assert stage.level_bytes("sm_to_l2") == pytest.approx(row["sm_to_l2_bytes"], rel=1e-6), config.config_id
