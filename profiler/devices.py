@@ -23,6 +23,7 @@ class Device:
     has none.
 
     peaks: dense operations a second by (operand, accumulator): FLOP/s, or op/s for int8. fp32_flops_per_s: CUDA cores.
+    by_clock: whether the peaks are so many operations a cycle × boost clock; if not, they are the sheet's own figures.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Device:
     peaks: Peaks = field(default_factory=dict)
     fp32_flops_per_s: float | None = None
     source: str = ""
+    by_clock: bool = False
 
     def peak(self, operand: str, accumulator: str = "fp32") -> float | None:
         """Dense peak for the operand type: with this accumulator, else the only one there is; None when not known."""
@@ -41,6 +43,11 @@ class Device:
             return self.peaks[operand, accumulator]
         only = [value for (kind, _), value in self.peaks.items() if kind == operand]
         return only[0] if len(only) == 1 else None
+
+    def peak_at(self, hz: float, operand: str, accumulator: str = "fp32") -> float | None:
+        """The dense peak at another clock than boost; None where the architecture's rate is not what the sheet says."""
+        peak = self.peak(operand, accumulator)
+        return peak * hz / self.boost_hz if peak and self.by_clock else None
 
     def spec(self, operand: str = "bf16") -> DeviceSpec:
         """The same for the models, with the data sheet as its source."""
@@ -172,7 +179,8 @@ def _device(row: tuple[str, str, int, float, float, float, Mapping[tuple[str, st
     a_second = sms * mhz * MEGA
     dense = {key: value if value > GIGA else value * a_second for key, value in peaks.items()}
     return Device(name, cc, sms, mhz * MEGA, gigabytes * GIGA, int(l2 * MEBI) or None, dense,
-                  fp32 * TERA if fp32 else FP32_RATE.get(cc, 256) * a_second, source)
+                  fp32 * TERA if fp32 else FP32_RATE.get(cc, 256) * a_second, source,
+                  all(value < GIGA for value in peaks.values()))
 
 
 DEVICES: tuple[Device, ...] = tuple(map(_device, _ROWS))

@@ -19,7 +19,7 @@ from profiler.bundle import Bundle
 from profiler.errors import BadInput, FlashScopeError
 from profiler.export import browser, deck, reveal, slides, tables
 from profiler.export.story import LEFT_OUT, STORY, Plan, Story, plan_of, tell
-from profiler.figures import canvas, labels
+from profiler.figures import canvas, labels, spreadsheet
 from profiler.figures.style import FONT, theme_of
 
 MANIFEST = "manifest.json"
@@ -142,7 +142,7 @@ def _data(manifest: Manifest, story: Story) -> tuple[pd.DataFrame | None, str]:
     """Each figure's CSV and the tables of headline numbers; the headline table and the provenance line."""
     for screen in story.screens:
         if screen.id != LEFT_OUT:
-            _write(manifest, f"figures/{screen.id}.csv", tables.csv(canvas.to_frame(screen.figure)))
+            _write(manifest, f"figures/{screen.id}.csv", spreadsheet.csv(canvas.to_frame(screen.figure)))
     kinds = "the kind of each value stands beside it"
     foot = canvas.plain(canvas.foot(story.bundle.profile, kinds, story.bundle.launches))
     if story.shape is None:

@@ -6,22 +6,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-import pandas as pd
 import plotly.graph_objects as go
 
-from profiler import devices, evidence, table
+from profiler import evidence
 from profiler.bundle import Bundle
 from profiler.evidence import Claim, Facts, Headline
 from profiler.export import advice, plates, sketches
 from profiler.figures import labels, units
 from profiler.figures.bounds import time_bounds
+from profiler.figures.ceilings import device_roofs
 from profiler.figures.ledger import ledger
 from profiler.figures.points import attention_points, attention_roofs, launch_points
 from profiler.figures.quadrant import quadrant
 from profiler.figures.roofline import roofline
 from profiler.figures.scaling import scaling
 from profiler.figures.theorem import theorem
-from profiler.model import Roof, roofs
 from profiler.spec import AttentionShape
 
 
@@ -174,22 +173,6 @@ def generation_steps(scene: Scene) -> tuple[str, ...]:
 
 def draw_advice(scene: Scene, theme: str) -> go.Figure:
     return advice.board(scene.bundle, scene._shape, scene.everyone, scene.claims, theme)
-
-
-def device_roofs(bundle: Bundle) -> dict[str, list[Roof]]:
-    """GPU name -> its roofs: counters of a launch that names a peak, ceilings recorded, the data sheet where known."""
-    found = {}
-    for device, rows in bundle.launches.groupby("device", dropna=False, sort=False):
-        row = table.records(rows.sort_values("tensor_peak_flops_per_s", na_position="last").head(1))[0]
-        name = "" if pd.isna(device) else str(device)
-        sheet = devices.find(name, row["cc"], row["sm_count"])
-        found[name] = roofs(
-            counters=row,
-            ceilings=bundle.profile.get("ceilings", ()),
-            dtype=row["tensor_dtype"],
-            device=sheet.spec(row["tensor_dtype"] or "fp16") if sheet else None,
-        )
-    return {"": next(iter(found.values()))} if len(found) == 1 else found
 
 
 def draw_launches(scene: Scene, theme: str) -> go.Figure:

@@ -1,8 +1,7 @@
-"""The headline numbers as a table, in Markdown and LaTeX, and any figure's data as CSV."""
+"""The headline numbers as a table, in Markdown and LaTeX."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,7 +14,6 @@ from profiler.evidence import Headline, Side
 from profiler.figures import labels, units
 from profiler.spec import AttentionShape
 
-FORMULA = ("=", "+", "-", "@")
 QUANTITIES: tuple[tuple[str, str, Callable[[Any], str], str], ...] = (
     ("HBM bytes, counted", "dram_bytes", units.nbytes, "measured"),
     ("HBM bytes, by the algorithm", "predicted_dram_bytes", units.nbytes, "predicted"),
@@ -158,19 +156,3 @@ def latex(tables: Sequence[tuple[str, pd.DataFrame]], foot: str) -> str:
 
 def _tex(text: Any) -> str:
     return "".join(LATEX.get(c, c) for c in str(text))
-
-
-def csv(frame: pd.DataFrame) -> bytes:
-    """``frame`` as CSV with every digit; a text that a spreadsheet would run as a formula gets an apostrophe."""
-    safe = frame.copy()
-    for name in safe.columns:
-        if not pd.api.types.is_numeric_dtype(safe[name]):
-            safe[name] = safe[name].map(_text, na_action="ignore")
-    return safe.to_csv(index=False, lineterminator="\n").encode("utf-8")
-
-
-def _text(cell: Any) -> Any:
-    if not isinstance(cell, str):
-        return cell
-    cell = re.sub(r"[\r\n]+", " ", cell)
-    return f"'{cell}" if cell.lstrip().startswith(FORMULA) else cell

@@ -11,15 +11,19 @@ import pandas as pd
 from profiler import table
 from profiler.bundle import Bundle
 from profiler.figures import labels, select, units
+from profiler.figures.ceilings import INTEGER
+from profiler.metrics.beside import l1_bytes
 from profiler.model import Roof, knows, predict, roofs
 from profiler.spec import AttentionShape
 
 COLUMNS = ["label", "implementation", "stage", "whole", "source", "device", "launch", "launches", "count", "kernel",
            "flops", "bytes", "bytes_counted", "bytes_compulsory", "bytes_kind", "ns", "time_kind", "intensity",
-           "flops_per_s", "why_not_drawn"]
-LEVEL_COLUMNS = {"dram": ("dram_read_bytes", "dram_write_bytes"), "l2": ("l2_to_xbar_bytes",)}
-LEVEL_NAMES = {"dram": "HBM", "l2": "L2"}
+           "flops_per_s", "why_not_drawn", "work", "unit", "in_l2", "special_per_s"]
+LEVEL_COLUMNS = {"dram": ("dram_read_bytes", "dram_write_bytes"), "l2": ("l2_to_xbar_bytes",), "l1": ("l1_bytes",)}
+LEVEL_NAMES = {"dram": "HBM", "l2": "L2", "l1": "L1"}
 FLOP_COLUMNS = ("tensor_flops", "fp32_flops", "fp16_flops", "fp64_flops")
+CORES = {"fp32_flops": "fp32", "fp16_flops": "fp16", "fp64_flops": "fp64"}  # column: roof of the CUDA cores
+REUSE = 2  # L2 serves this many times the bytes of HBM or more: the data is used from L2
 MOST = 2_000  # of more launches than this a point is a kernel
 PROFILED, UNPROFILED = "under the profiler", "unprofiled median"
 
@@ -52,18 +56,38 @@ def attention_points(bundle: Bundle, shape: AttentionShape, implementations: Seq
 
 def _raw(rows: pd.DataFrame, level: str, **what: Any) -> dict[str, Any]:
     """Sums of one or several launches; null where one of them was not counted."""
-    moved = [select.total(rows[c]) for c in LEVEL_COLUMNS[level]]
+    moved = [select.total(rows[c]) for c in LEVEL_COLUMNS[level] if c in rows] or [None]
     return {"implementation": rows["implementation"].iloc[0], "whole": False, "source": rows["source"].iloc[0],
             "device": rows["device"].iloc[0],
             "launch": rows["launch"].iloc[0], "launches": ", ".join(map(str, rows["launch"])), "time_kind": PROFILED,
             "count": len(rows),
             "kernel": rows["kernel"].iloc[0] if len(rows) == 1 else f"{len(rows)} kernels",
             "flops": select.total(rows["tensor_flops"]), "ns": select.total(rows["duration_ns"]),
-            "bytes_counted": None if None in moved else sum(m for m in moved if m is not None), **what}
+            "bytes_counted": None if None in moved else sum(m for m in moved if m is not None),
+            "work": _tensor(rows["tensor_dtype"]), "unit": "FLOP",
+            "in_l2": bool(len(rows) == 1 and _in_l2(rows).iloc[0]),
+            "special_per_s": _rate(select.total(rows["special_ops"]), select.total(rows["duration_ns"])), **what}
+
+
+def _rate(amount: float | None, ns: float | None) -> float | None:
+    return amount / ns * 1e9 if amount is not None and ns else None
+
+
+def _tensor(dtypes: pd.Series) -> str:
+    return f"tensor {next(iter(dtypes.dropna()), '')}".strip()
+
+
+def _in_l2(rows: pd.DataFrame) -> pd.Series:
+    """Whether the bytes of HBM would all fit in L2, and L2 hands the SMs so many more that they are used from there."""
+    moved = rows[list(LEVEL_COLUMNS["dram"])].astype("Float64").sum(axis=1, skipna=False)
+    return (moved.le(rows["l2_size_bytes"]) & moved.gt(0) & rows["l2_to_sm_bytes"].ge(REUSE * moved)).fillna(False)
 
 
 def launch_points(bundle: Bundle, *, level: str = "dram") -> pd.DataFrame:
     """Each launch of any source as a point: FLOPs of tensor and CUDA cores as far as counted, the profiler's time.
+
+    A launch with integer tensor operations has another point for those; ``flops`` then are operations, ``unit`` "op".
+    work: the unit that did most of it, named as its roof; in_l2: whether its working set is used from L2.
 
     Of more than MOST launches each kernel is a point: ΣFLOP over Σbytes and Σtime, null where a launch lacks a counter.
     """
@@ -72,24 +96,42 @@ def launch_points(bundle: Bundle, *, level: str = "dram") -> pd.DataFrame:
     names = [shown[kernel] if units.missing(stage) else
              f"{labels.implementation(implementation)}: {labels.stage(stage, short=True)}"
              for kernel, implementation, stage in zip(rows["kernel"], rows["implementation"], rows["stage"])]
-    out = pd.DataFrame({
+    amounts = rows[list(FLOP_COLUMNS)].astype("Float64")
+    level_bytes = l1_bytes(bundle) if level == "l1" else \
+        rows[list(LEVEL_COLUMNS[level])].astype("Float64").sum(axis=1, skipna=False)
+    common = pd.DataFrame({
         "label": names, "implementation": rows["implementation"], "stage": rows["stage"], "whole": False,
         "source": rows["source"], "device": rows["device"], "launch": rows["launch"],
         "launches": rows["launch"].astype("string"), "count": 1,
-        "kernel": rows["kernel"], "flops": rows[list(FLOP_COLUMNS)].astype("Float64").sum(axis=1, min_count=1),
-        "bytes_counted": rows[list(LEVEL_COLUMNS[level])].astype("Float64").sum(axis=1, skipna=False),
-        "ns": rows["duration_ns"], "time_kind": PROFILED,
+        "kernel": rows["kernel"], "flops": amounts.sum(axis=1, min_count=1), "bytes_counted": level_bytes,
+        "ns": rows["duration_ns"], "time_kind": PROFILED, "work": _work(rows, amounts), "unit": "FLOP",
+        "in_l2": _in_l2(rows), "special_per_s": rows["special_ops"] / rows["duration_ns"] * 1e9,
     }, columns=COLUMNS)
-    return _derive(_by_kernel(out) if len(out) > MOST else out, level)
+    whole = rows["tensor_ops"].gt(0).fillna(False)
+    integer = common[whole].assign(  # operations, not FLOPs: a point of their own, under a roof of their own
+        flops=rows["tensor_ops"], unit="op", work="integer " + rows["tensor_dtype"].fillna("int8"))
+    out = pd.concat([common[~(whole & amounts.sum(axis=1).eq(0))], integer], ignore_index=True) if whole.any() \
+        else common
+    return _derive(_by_kernel(out) if len(rows) > MOST else out, level)
+
+
+def _work(rows: pd.DataFrame, amounts: pd.DataFrame) -> pd.Series:
+    """Which unit did most of a launch's FLOPs: "tensor bf16", "fp32" or "fp64"; null where none did any."""
+    units_of = {"tensor_flops": "tensor", **CORES}
+    counted = amounts.astype(float).fillna(0.0)
+    most = counted.idxmax(axis=1).map(units_of).astype("string").mask(counted.sum(axis=1).eq(0))
+    dtype = rows["tensor_dtype"].astype("string").mask(rows["tensor_dtype"].isin(INTEGER))
+    return most.where(most.ne("tensor").fillna(True), ("tensor " + dtype.fillna("")).str.strip())
 
 
 def _by_kernel(points: pd.DataFrame) -> pd.DataFrame:
     """Launches of one kernel as one point; ``launch`` is its first."""
-    names = ["source", "device", "implementation", "stage", "label", "kernel"]
+    names = ["source", "device", "implementation", "stage", "label", "kernel", "unit"]
     groups = points.groupby(names, sort=False, dropna=False)
     sums = ["flops", "bytes_counted", "ns"]
     total, known, size = groups[sums].sum(), groups[sums].count(), groups.size()
-    out = total.where(known.eq(size, axis=0)).assign(launch=groups["launch"].min(), count=size).reset_index()
+    out = total.where(known.eq(size, axis=0)).assign(
+        launch=groups["launch"].min(), count=size, work=groups["work"].first(), in_l2=groups["in_l2"].all()).reset_index()
     text = out["launch"].astype("string")
     others = (out["count"] - 1).map(units.whole)
     return out.assign(launches=text.where(out["count"].eq(1), text + " and " + others + " more"), whole=False,
@@ -111,7 +153,9 @@ def _derive(points: pd.DataFrame, level: str) -> pd.DataFrame:
         bytes=moved, intensity=intensity, flops_per_s=rate,
         bytes_kind=np.where(moved > counted, "predicted, compulsory", "measured"), whole=points["whole"].astype(bool),
         why_not_drawn=pd.array([text or None for text in why], "string"), launch=points["launch"].astype("Int64"),
-        implementation=points["implementation"].astype("string"), stage=points["stage"].astype("string"))[COLUMNS]
+        implementation=points["implementation"].astype("string"), stage=points["stage"].astype("string"),
+        work=points["work"].astype("string"), unit=points["unit"].astype("string"),
+        in_l2=points["in_l2"].astype("boolean").fillna(False).astype(bool))[COLUMNS]
 
 
 def attention_roofs(bundle: Bundle, shape: AttentionShape, implementations: Sequence[str],

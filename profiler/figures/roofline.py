@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,14 +15,16 @@ from profiler.figures import roofline_words as say
 from profiler.figures.place import LOWER_LEFT, LOWER_RIGHT, UPPER_LEFT, UPPER_RIGHT, Placer, text_width
 from profiler.figures.points import LEVEL_NAMES
 from profiler.model import Roof, pick, ridge
-from profiler.model.roofs import COUNTERS, MEASURED, ROOF_NAMES
+from profiler.model.roofs import ARCHITECTURE, COUNTERS, ENTERED, MEASURED, ROOF_NAMES
 
 CROWD = 600  # of more places than this only those of the longest launches keep labels off; markers shrink
 KERNELS, REST = 12, "other kernels"  # of a report that is not ours so many kernels, the longest, get a look each
-NAMES = {**ROOF_NAMES, "tensor": "dense tensor"}
-SOURCES = {COUNTERS: "counters", MEASURED: "measured"}
-STROKES = {COUNTERS: "solid", MEASURED: "dashed"}  # anything else, a data sheet or a figure entered by hand, is dotted
-DASH = {"solid": "solid", "dashed": "dash", "dotted": "dot"}
+SOURCES = {COUNTERS: "counters", MEASURED: "measured", ARCHITECTURE: "at the report's clock"}
+# anything else, a data sheet or a figure entered by hand, is dotted
+STROKES = {COUNTERS: "solid", MEASURED: "dashed", ARCHITECTURE: "dash-dotted"}
+DASH = {"solid": "solid", "dashed": "dash", "dotted": "dot", "dash-dotted": "dashdot"}
+SAME = 0.01  # a roof nearer than this to a better sourced one of its kind is named on that one
+INTEGER_SYMBOL = "diamond-x"
 
 
 def roofline(points: pd.DataFrame, roofs: Sequence[Roof] | Mapping[str, Sequence[Roof]],
@@ -36,8 +39,13 @@ def roofline(points: pd.DataFrame, roofs: Sequence[Roof] | Mapping[str, Sequence
     groups = {str(k): list(v) for k, v in roofs.items()} if isinstance(roofs, Mapping) else {"": list(roofs)}
     drawn = points[points["why_not_drawn"].isna()]
     raised = "" if drawn["bytes_kind"].eq("measured").all() else ", bytes below compulsory raised to it (predicted)"
-    foot = canvas.foot(profile or {}, f"points measured{raised}; roofs: solid from the report's counters, "
-                                       "dashed measured, dotted from a data sheet")
+    groups = {name: _shown(name, group, drawn) for name, group in groups.items()}
+    sources = {roof.source for group in groups.values() for roof in group}
+    foot = canvas.foot(profile or {}, f"points measured{raised}; roofs: solid from the report's counters, dashed "
+                                       "measured, dotted from a data sheet"
+                       + (" or entered by you" if ENTERED in sources else "")
+                       + (", dash-dotted the architecture's rate at the report's clock"
+                          if ARCHITECTURE in sources else ""))
     if drawn.empty:
         why = say.absent(points) or "The source holds no launch."
         return canvas.unavailable("No launch can be put under a roof", why, foot, theme, size)
@@ -45,7 +53,8 @@ def roofline(points: pd.DataFrame, roofs: Sequence[Roof] | Mapping[str, Sequence
     words = LEVEL_NAMES[level]
     named = drawn[drawn["whole"]] if drawn["whole"].any() else drawn
     names = {r.Index: f"<b>{labels.escape(r.label)}</b> {units.number(r.flops_per_s / 1e12)}"
-             for r in named.itertuples()}
+                      f"{', in L2' if r.in_l2 else ''}" for r in named.itertuples()}
+    integer = drawn["unit"].eq("op")
     beside = (max(text_width(text, s.body) for text in names.values()) + 3 * s.marker) / (0.8 * s.narrow)
     limits = _limits(drawn, groups, level, beside)
     y_ticks = canvas.decades(*limits[2:])
@@ -53,8 +62,11 @@ def roofline(points: pd.DataFrame, roofs: Sequence[Roof] | Mapping[str, Sequence
                    size, left=canvas.beside([units.tick(v / 1e12) for v in y_ticks], s.body) + 1.9 * s.body)
     x_axis, y_axis = canvas.log_axis(*limits[:2]), canvas.log_axis(*limits[2:])
     y_axis["ticktext"] = [units.tick(v / 1e12) for v in y_axis["tickvals"]]
-    c.figure.update_xaxes(**x_axis, title_text=f"arithmetic intensity, FLOP per {words} byte")
-    c.figure.update_yaxes(**y_axis, title={"text": "TFLOP/s", "standoff": s.body / 2})
+    c.figure.update_xaxes(**x_axis, title_text=f"{'' if integer.all() else 'arithmetic intensity, FLOP'}"
+                          f"{' or ' if integer.any() and not integer.all() else ''}"
+                          f"{'integer operations' if integer.any() else ''} per {words} byte")
+    c.figure.update_yaxes(**y_axis, title={"text": "TOP/s" if integer.all() else "TFLOP/s or TOP/s" if integer.any()
+                                           else "TFLOP/s", "standoff": s.body / 2})
     placer = c.placer(x_axis["range"], y_axis["range"], True, True)
     lines = [line for name, group in groups.items() for line in _lines(name, group, level, limits)]
     drawn = drawn.loc[sorted(drawn.index, key=lambda i: (style.layer(drawn["implementation"][i]), drawn["whole"][i]))]
@@ -99,11 +111,12 @@ def _points(c: canvas.Canvas, drawn: pd.DataFrame, groups: say.Groups, level: st
     own = drawn["label"].where(drawn["label"].isin(longest), REST)
     for name, rows in drawn.groupby(drawn["implementation"].fillna(own), sort=False):
         look = style.kernel_mark(kernels[name]) if name in kernels else style.mark(name)
+        symbols = [INTEGER_SYMBOL if unit == "op" else look.symbol for unit in rows["unit"]]
         c.figure.add_scatter(
             x=list(rows["intensity"]), y=list(rows["flops_per_s"]), mode="markers", name=f"points/{name}",
             hovertemplate=say.HOVER, customdata=[say.hover(r, groups, level) for r in rows.to_dict("records")],
             marker={"size": [scale * _marker(r, c.size) for r in rows.itertuples()], "opacity": 1,
-                    "color": look.colour, "symbol": look.symbol,
+                    "color": look.colour, "symbol": symbols if INTEGER_SYMBOL in symbols else look.symbol,
                     "line": {"width": 1.5 * scale, "color": style.outline(look.colour, c.theme)}})
 
 
@@ -136,9 +149,9 @@ def _limits(drawn: pd.DataFrame, groups: Mapping[str, Sequence[Roof]], level: st
     beside: share of the width that a name needs to the right of the last point.
     """
     every = [r for group in groups.values() for r in group]
-    tops = [r.value for r in every if r.unit == "FLOP/s"]
+    tops = [r.value for r in every if r.flat]
     ridges = [ridge(a, b) for group in groups.values() for a in group for b in group
-              if a.name == "tensor" and b.name == level]
+              if a.flat and a.name != "special" and b.name == level]
     x = [*drawn["intensity"], *ridges]
     y = [*drawn["flops_per_s"], *tops]
     low_x, share = min(min(x) / 40, 0.5), min(beside, 0.4)
@@ -146,18 +159,41 @@ def _limits(drawn: pd.DataFrame, groups: Mapping[str, Sequence[Roof]], level: st
     return low_x, max(high_x, 8 * max(x)), min(drawn["flops_per_s"]) / 8, max(y) * 2.6
 
 
+def _shown(device: str, group: Sequence[Roof], drawn: pd.DataFrame) -> list[Roof]:
+    """The roofs that say something here: bandwidths, and the compute roofs of the work that the points on it did.
+
+    The special-function roof of attention always does. Where no point of a GPU is drawn, fp32 stands for compute.
+    """
+    here = drawn if device == "" else drawn[drawn["device"].eq(device).fillna(False)]
+    works = {str(work).partition(" ")[0] for work in here["work"].dropna()} or {"fp32"}
+    return [roof for roof in group if not roof.flat or roof.name == "special" or roof.name in works
+            or (roof.name == "tensor" and (roof.source == ENTERED or here["whole"].any()))]
+
+
 def _lines(device: str, group: Sequence[Roof], level: str,
            limits: tuple[float, float, float, float]) -> list[dict[str, Any]]:
-    """Each roof as a line: bandwidth up to the tensor roof of its source, compute from where it meets the bandwidth."""
+    """Each roof as a line: bandwidth up to the highest compute roof of its source, compute from where it meets the
+    bandwidth."""
     low, high, floor, _ = limits
     tensor = pick(group, "tensor")
-    out = []
+    out: list[dict[str, Any]] = []
     for roof in sorted(group, key=lambda r: (r.name != "special", r.name == level)):
-        active = roof.unit == "FLOP/s" or roof.name == level
-        if roof.name == "l2_to_sm" or (not active and roof is not pick(group, roof.name)):
+        active = roof.flat or roof.name == level
+        if roof.name in ("l2_to_sm", "special_rate") or (not active and (
+                roof.name == "l1" or roof is not pick(group, roof.name))):
             continue
-        if roof.unit == "B/s":
-            top = pick(group, "tensor", roof.source) or tensor or pick(group, "special")
+        amount = units.bandwidth(roof.value) if not roof.flat else \
+            units.flops(roof.value) if roof.unit == "FLOP/s" else units.si(roof.value, "op/s")
+        twin = next((line for line in out if line["roof"].name == roof.name and line["active"] and active
+                     and roof.source not in (COUNTERS, MEASURED, ENTERED)
+                     and line["roof"].detail == roof.detail and abs(line["roof"].value / roof.value - 1) < SAME), None)
+        if twin:
+            twin["text"] += f" = {SOURCES.get(roof.source, roof.source)}"
+            continue
+        if not roof.flat:
+            flats = [r for r in group if r.flat and r.name not in ("special", "special_rate")]
+            top = max([r for r in flats if r.source == roof.source] or flats or [r for r in group if r.flat],
+                      key=lambda r: r.value, default=None)
             end = min(high, top.value / roof.value) if top else high
             # the roof of the other level is there for scale only: its upper part
             start = max(low, floor / roof.value, 0 if active else end / 10)
@@ -166,14 +202,18 @@ def _lines(device: str, group: Sequence[Roof], level: str,
             memory = pick(group, level, roof.source) or pick(group, level)
             start = roof.value / memory.value if memory else low
             xs, ys = [min(max(start, low), high), high], [roof.value] * 2
-        amount = units.bandwidth(roof.value) if roof.unit == "B/s" else units.flops(roof.value)
+        prefix = f"{short_gpu(device)}: " if device else ""
         out.append({"roof": roof, "x": xs, "y": ys, "active": active,
                     "dash": STROKES.get(roof.source, "dotted"),
                     "tie": roof.name == "special" and tensor is not None and abs(roof.value / tensor.value - 1) < 0.02,
-                    "text": f"{device + ': ' if device else ''}{NAMES[roof.name]} {amount}, "
-                            f"{SOURCES.get(roof.source, roof.source)}",
-                    "hover": f"{ROOF_NAMES[roof.name]}: {amount}<br>{roof.source}: {labels.escape(roof.how)}"})
+                    "text": f"{prefix}{say.roof_words(roof)} {amount}, {SOURCES.get(roof.source, roof.source)}",
+                    "hover": f"{prefix}{say.roof_words(roof)}: {amount}<br>{roof.source}: {labels.escape(roof.how)}"})
     return out
+
+
+def short_gpu(name: str) -> str:
+    """A GPU's name without its maker and family: "A100 80GB PCIe", "RTX 3070"."""
+    return labels.escape(re.sub(r"^(?:NVIDIA|Tesla|GeForce|Quadro)\s+", "", re.sub(r"^NVIDIA\s+", "", name)))
 
 
 def _name_roofs(c: canvas.Canvas, placer: Placer, lines: Sequence[dict[str, Any]]) -> None:
@@ -227,5 +267,5 @@ def _arrow(c: canvas.Canvas, placer: Placer, points: pd.DataFrame, arrow: tuple[
 
 
 def _roof_rows(groups: Mapping[str, Sequence[Roof]]) -> pd.DataFrame:
-    return pd.DataFrame([{"kind": "roof", "label": ROOF_NAMES[r.name], "source": r.source, "roof_value": r.value,
-                          "roof_unit": r.unit, "device": device} for device, group in groups.items() for r in group])
+    return pd.DataFrame([{"kind": "roof", "label": ROOF_NAMES[r.name], "work": r.detail, "source": r.source,
+                          "roof_value": r.value, "roof_unit": r.unit, "device": device} for device, group in groups.items() for r in group])

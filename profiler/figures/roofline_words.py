@@ -8,9 +8,11 @@ from typing import Any
 import pandas as pd
 
 from profiler.figures import labels, units
-from profiler.figures.points import LEVEL_NAMES
+from profiler.figures.points import LEVEL_NAMES, UNPROFILED
 from profiler.model import Roof, pick, ridge
+from profiler.model.roofs import ARCHITECTURE, COUNTERS, ENTERED, MEASURED, ROOF_NAMES
 
+SPECIAL_SHARE = 0.01  # of the special-function units' rate, below which it is not worth a line
 Groups = Mapping[str, Sequence[Roof]]  # GPU name: its roofs; "" where there is one GPU
 HOVER = ("<b>%{customdata[2]}</b><br>%{customdata[3]}<br>%{customdata[4]} at %{customdata[5]}<br>%{customdata[6]}<br>"
          "%{customdata[7]}<br>time %{customdata[8]}<br>%{customdata[9]}launch %{customdata[10]} of %{customdata[1]}"
@@ -40,6 +42,64 @@ def _same(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
     return abs(a["flops"] / b["flops"] - 1) < 0.01
 
 
+def group_of(r: Mapping[str, Any], groups: Groups) -> Sequence[Roof]:
+    """The roofs of the GPU that a point ran on."""
+    return groups.get(str(r["device"]), groups.get("", []))
+
+
+def roof_of(r: Mapping[str, Any], groups: Groups) -> Roof | None:
+    """The roof over a point's kind of work: of its operand type, else one that names no type."""
+    group = group_of(r, groups)
+    name, _, detail = ("tensor" if units.missing(r["work"]) else str(r["work"])).partition(" ")
+    exact = pick(group, name, detail=detail) if detail else None
+    plain = [x for x in group if x.name == name and (not detail or not x.detail)]
+    return next(iter([x for x in plain if x.source == ENTERED]), None) or exact or next(iter(plain), None)
+
+
+def ridge_of(r: Mapping[str, Any], groups: Groups, level: str) -> float | None:
+    """Operations a byte at which the roof over a point's kind of work meets the bandwidth of its GPU."""
+    flat, memory = roof_of(r, groups), pick(group_of(r, groups), level)
+    same = flat and memory and pick([x for x in group_of(r, groups) if x.name == flat.name and x.detail == flat.detail],
+                                    flat.name, memory.source)
+    return ridge(same or flat, memory) if flat and memory else None
+
+
+def share(r: Mapping[str, Any], groups: Groups, level: str) -> tuple[float, Roof] | None:
+    """(rate over the lower of the two roofs at the point's intensity, that roof); None without a roof."""
+    flat, memory = roof_of(r, groups), pick(group_of(r, groups), level)
+    limits = [(memory.value * r["intensity"], memory)] if memory else []
+    limits += [(flat.value, flat)] if flat else []
+    if not limits:
+        return None
+    value, roof = min(limits, key=lambda item: item[0])
+    return r["flops_per_s"] / value, roof
+
+
+def percent(of_one: float) -> str:
+    """A share of a roof; above it with its tenth, so that 108.9% stays 108.9%."""
+    return f"{100 * of_one:.1f}%" if of_one > 1 else units.percent(100 * of_one)
+
+
+def reasons(r: Mapping[str, Any], roof: Roof) -> list[str]:
+    """Why a point may lie above ``roof``, likeliest first."""
+    out = []
+    if r["time_kind"] == UNPROFILED and roof.source in (COUNTERS, ARCHITECTURE):
+        out.append("its time is of a run without the profiler, at another clock than the roof's")
+    if not roof.flat and r["bytes_kind"] != "measured":
+        out.append("its bytes are the compulsory ones, of which L2 kept some from HBM")
+    if roof.source == MEASURED:
+        out.append("the roof is what a copy or a matmul reached, not a peak")
+    elif roof.source == ENTERED:
+        out.append("the roof was typed by hand")
+    elif roof.source in (COUNTERS, ARCHITECTURE):
+        out.append("the roof stands at the clock of another launch")
+    else:
+        out.append("the data sheet's peak is at its boost clock, and this GPU may have run above it")
+    if roof.name in ("tensor", "integer"):
+        out.append("sparse instructions are counted in full but do half the work")
+    return out
+
+
 def title(points: pd.DataFrame, groups: Groups, level: str, arrow: tuple[str, str] | None) -> str:
     """The finding, from the points and the ridge."""
     words = LEVEL_NAMES[level]
@@ -55,15 +115,20 @@ def title(points: pd.DataFrame, groups: Groups, level: str, arrow: tuple[str, st
         if (a["intensity"] < at) == (b["intensity"] < at):
             return f"{names[0]} and {names[1]} both lie {side} of the {words} ridge: {change(a, b, words)}"
         return f"{names[1]} lies left of the {words} ridge, {labels.implementation(a['implementation'])} right of it"
-    drawn = points[points["why_not_drawn"].isna()]
-    if at is None:
+    drawn = points[points["why_not_drawn"].isna()].to_dict("records")
+    ridges = [ridge_of(r, groups, level) for r in drawn]
+    if None in ridges:
         return f"{labels.sentence(labels.count(len(drawn), 'point'))} by FLOP per {words} byte; a roof is missing"
-    left = int((drawn["intensity"] < at).sum())
+    left = sum(r["intensity"] < at for r, at in zip(drawn, ridges) if at)
     many = f"{units.whole(left)} of {units.whole(len(drawn))} points lie"
     if left in (0, len(drawn)):
         many = {1: "The one point lies", 2: "Both points lie"}.get(
             len(drawn), f"All {labels.count(len(drawn), 'point')} lie")
-    return f"{many} {'left' if left else 'right'} of the {words} ridge at {units.intensity(at)}"
+    one = len({round(at, 6) for at in ridges if at}) == 1
+    unit = "op" if one and all(r["unit"] == "op" for r in drawn) else "FLOP"
+    where = f"the {words} ridge at {units.number(ridges[0])}{units.NBSP}{unit}/B" if one else \
+        f"{'its' if len(drawn) == 1 else 'their'} {words} ridge"
+    return f"{many} {'left' if left else 'right'} of {where}"
 
 
 def _ridge(group: Sequence[Roof], level: str) -> float | None:
@@ -76,8 +141,8 @@ def subtitle(points: pd.DataFrame, groups: Groups, level: str, about: str) -> st
     memory = pick(next(iter(groups.values()), []), level)
     whole = points[points["whole"] & points["why_not_drawn"].isna()]
     naive = whole[whole["implementation"].map(lambda n: bool(n) and labels.is_naive(n)).astype(bool)]
-    parts = [labels.sentence(about) + "." if about else ""]
-    if len(naive) and memory:
+    parts = [labels.sentence(about.rstrip(".")) + "." if about else ""]
+    if len(naive) and memory and len(groups) == 1:
         r = naive.iloc[0]
         parts.append(f"At {units.intensity(r['intensity'])} the {LEVEL_NAMES[level]} roof allows {r['label']} "
                      f"{units.flops(r['intensity'] * memory.value)}; it reaches "
@@ -85,7 +150,33 @@ def subtitle(points: pd.DataFrame, groups: Groups, level: str, about: str) -> st
     if not points["whole"].any() and points["count"].gt(1).any():
         parts.append(f"A point is a kernel: ΣFLOP over Σbytes and over Σtime of its launches, "
                      f"{units.whole(points['count'].sum())} in all.")
-    return " ".join(p for p in (*parts, absent(points)) if p)
+    if points["unit"].eq("op").any():
+        parts.append("Crossed diamonds are integer operations of the Tensor Cores, which are no FLOPs and have a roof "
+                     "of their own.")
+    return " ".join(p for p in (*parts, absent(points), above(points, groups, level)) if p)
+
+
+def above(points: pd.DataFrame, groups: Groups, level: str) -> str:
+    """Which points lie above their roof, by how much, and the likely reasons; "" where none does."""
+    found = [(r, *at) for r in points[points["why_not_drawn"].isna()].to_dict("records")
+             if (at := share(r, groups, level)) and at[0] > 1]
+    if not found:
+        return ""
+    found.sort(key=lambda item: -item[1])
+    r, most, roof = found[0]
+    others = f", and {labels.count(len(found) - 1, 'point')} more above theirs" if len(found) > 1 else ""
+    return (f"{labels.escape(labels.sentence(r['label']))} lies at {percent(most)} of the {roof_words(roof)} roof"
+            f"{others}: {' or '.join(reasons(r, roof)[:2])}.")
+
+
+def roof_words(roof: Roof) -> str:
+    """A roof's name with its operand type or measurement: "HBM copy", "dense bf16 tensor"."""
+    if roof.name == "tensor":
+        return roof.detail if roof.detail.endswith("matmul") else " ".join(x for x in ("dense", roof.detail, "tensor")
+                                                                           if x)
+    if roof.name == "integer":
+        return f"dense {roof.detail} tensor"
+    return f"{ROOF_NAMES[roof.name]} {roof.detail}".strip()
 
 
 def absent(points: pd.DataFrame) -> str:
@@ -98,14 +189,23 @@ def absent(points: pd.DataFrame) -> str:
 
 
 def hover(r: Mapping[str, Any], groups: Groups, level: str) -> list[Any]:
-    group = groups.get(str(r["device"]), next(iter(groups.values()), []))
-    memory, tensor = pick(group, level), pick(group, "tensor")
-    roof = min([v for v in (memory and memory.value * r["intensity"], tensor and tensor.value) if v], default=None)
-    share = f"{units.percent(100 * r['flops_per_s'] / roof)} of the lower roof there<br>" if roof else ""
+    at, op = share(r, groups, level), r["unit"] == "op"
+    lines = []
+    if at:
+        lines.append(f"{percent(at[0])} of the lower roof there")
+        if at[0] > 1:
+            lines += [f"above it, perhaps because {why}" for why in reasons(r, at[1])[:2]]
+    special = pick(group_of(r, groups), "special_rate")
+    if special and not units.missing(r["special_per_s"]) and r["special_per_s"] > SPECIAL_SHARE * special.value:
+        lines.append(f"special functions at {units.percent(100 * r['special_per_s'] / special.value)} of their rate")
+    if r["in_l2"]:
+        lines.append("works from L2: its HBM bytes fit there, and L2 hands out more")
     counted = units.nbytes(r["bytes_counted"])
     note = "" if r["bytes_kind"] == "measured" else f" (compulsory; {counted} counted)"
+    rate = units.si(r["flops_per_s"], "op/s") if op else units.flops(r["flops_per_s"])
+    at_x = f"{units.number(r['intensity'])}{units.NBSP}op/B" if op else units.intensity(r["intensity"])
     return [int(r["launch"]), labels.escape(r["source"]), labels.escape(r["label"]),
-            labels.escape(labels.shorten(str(r["kernel"]), 80)), units.flops(r["flops_per_s"]),
-            units.intensity(r["intensity"]), f"{units.flop(r['flops'])} counted",
+            labels.escape(labels.shorten(str(r["kernel"]), 80)), rate, at_x,
+            f"{units.si(r['flops'], 'op') if op else units.flop(r['flops'])} counted",
             f"{units.nbytes(r['bytes'])} of {LEVEL_NAMES[level]}{note}", f"{units.duration(r['ns'])}, {r['time_kind']}",
-            share, r["launches"]]
+            "".join(f"{line}<br>" for line in lines), r["launches"]]

@@ -14,27 +14,45 @@ from profiler.spec import DeviceSpec
 
 SPECIAL_OPS_PER_CYCLE = 16  # exponentials an SM evaluates a cycle, CC 7.0 … 9.0 (CUDA programming guide)
 XBAR_BYTES_PER_CYCLE = 64  # bytes an SM takes from L2 a cycle, compute capability 7.0 … 9.0
+# Multiply-adds an SM's CUDA cores finish a cycle: (fp32, fp64) by compute capability (CUDA programming guide).
+CORE_FMAS_PER_CYCLE: Mapping[str, tuple[int, int]] = {
+    "6.0": (64, 32), "6.1": (128, 4), "7.0": (64, 32), "7.2": (64, 32), "7.5": (64, 2), "8.0": (64, 32),
+    "8.6": (128, 2), "8.7": (128, 2), "8.9": (128, 2), "9.0": (128, 64), "10.0": (128, 64), "10.3": (128, 2),
+    "12.0": (128, 2), "12.1": (128, 2),
+}
 
 COUNTERS, MEASURED, DATA_SHEET = "report counters", "measured ceiling", "data sheet"
+ARCHITECTURE, ENTERED = "architecture at the report's clock", "entered by you"
+FLAT = ("FLOP/s", "op/s")  # units of roofs that do not depend on the intensity
 
 
 @dataclass(frozen=True, slots=True)
 class Roof:
-    """name: "dram", "l2", "l2_to_sm", "tensor" or "special"; value in ``unit``; source and how in words."""
+    """name: one of ROOF_NAMES; value in ``unit``; source and how in words.
+
+    detail: what tells two roofs of one name and source apart: the operand type of a tensor roof, or which measurement.
+    """
 
     name: str
     value: float
     unit: str
     source: str
     how: str
+    detail: str = ""
 
     @property
     def label(self) -> str:
         return f"{ROOF_NAMES[self.name]} ({self.source})"
 
+    @property
+    def flat(self) -> bool:
+        """Whether it limits work a second, whatever the intensity."""
+        return self.unit in FLAT
 
-ROOF_NAMES = {"dram": "HBM", "l2": "L2", "l2_to_sm": "L2 → SM", "tensor": "Tensor Cores, dense",
-              "special": "special functions"}
+
+ROOF_NAMES = {"dram": "HBM", "l2": "L2", "l1": "L1", "l2_to_sm": "L2 → SM", "tensor": "Tensor Cores, dense",
+              "integer": "integer Tensor Cores, dense", "fp32": "fp32 CUDA cores", "fp64": "fp64 CUDA cores",
+              "special": "special functions", "special_rate": "special-function rate"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +91,25 @@ def special_function_roof(head_dim: int, sm_count: float, sm_clock_hz: float) ->
     return 4 * head_dim * SPECIAL_OPS_PER_CYCLE * sm_count * sm_clock_hz
 
 
+def core_roofs(cc: str | None, sm_count: float | None, sm_clock_hz: float | None, source: str = ARCHITECTURE,
+               ) -> list[Roof]:
+    """fp32 and fp64 roofs of the CUDA cores, 2·(multiply-adds a cycle and SM)·SMs·clock, and the rate of the
+    special-function units in operations a second; none where the architecture, the SMs or the clock are not known.
+    """
+    rates = CORE_FMAS_PER_CYCLE.get(str(cc))
+    if rates is None or not sm_count or not sm_clock_hz:
+        return []
+    special = SPECIAL_OPS_PER_CYCLE * sm_count * sm_clock_hz
+    return [Roof("special_rate", special, "op/s", source, f"{SPECIAL_OPS_PER_CYCLE} a cycle and SM"),
+            *_cores(rates, sm_count, sm_clock_hz, source)]
+
+
+def _cores(rates: tuple[int, int], sm_count: float, sm_clock_hz: float, source: str) -> list[Roof]:
+    return [Roof(name, 2 * rate * sm_count * sm_clock_hz, "FLOP/s", source,
+                 f"2 × {rate} multiply-adds a cycle and SM × {sm_count:.0f} SMs × {sm_clock_hz / 1e9:.3g} GHz")
+            for name, rate in zip(("fp32", "fp64"), rates)]
+
+
 def ridge(flops_roof: Roof, bytes_roof: Roof) -> float:
     """FLOP per byte at which the two roofs meet."""
     return flops_roof.value / bytes_roof.value
@@ -94,27 +131,27 @@ def roofs(*, counters: Mapping[str, Any] | None = None, ceilings: Sequence[Mappi
     row = {k: v for k, v in (counters or {}).items() if v is not None and v == v}
     out: list[Roof] = []
 
-    def add(name: str, value: float | None, unit: str, source: str, how: str) -> None:
+    def add(name: str, value: float | None, unit: str, source: str, how: str, detail: str = "") -> None:
         if value:
-            out.append(Roof(name, float(value), unit, source, how))
+            out.append(Roof(name, float(value), unit, source, how, detail))
 
     at = "peak a cycle × the clock during the launch"
     add("dram", row.get("dram_peak_bytes_per_s"), "B/s", COUNTERS, at)
     add("l2", row.get("l2_peak_bytes_per_s"), "B/s", COUNTERS, at)
     if dtype is None or row.get("tensor_dtype") == dtype:
         add("tensor", row.get("tensor_peak_flops_per_s"), "FLOP/s", COUNTERS,
-            f"dense peak a cycle × clock, {row.get('tensor_dtype')}")
-    names = {"dram_copy_bytes_per_s": ("dram", "B/s"), "dram_read_bytes_per_s": ("dram", "B/s"),
-             f"matmul_{dtype}_flops_per_s": ("tensor", "FLOP/s")}
+            f"dense peak a cycle × clock, {row.get('tensor_dtype')}", str(row.get("tensor_dtype") or ""))
+    names = {"dram_copy_bytes_per_s": ("dram", "B/s", "copy"), "dram_read_bytes_per_s": ("dram", "B/s", "read"),
+             f"matmul_{dtype}_flops_per_s": ("tensor", "FLOP/s", f"{dtype} matmul")}
     for c in ceilings:
         if c.get("quantity") in names:
-            name, unit = names[c["quantity"]]
-            add(name, c.get("value"), unit, MEASURED, str(c.get("how", "")))
+            name, unit, detail = names[c["quantity"]]
+            add(name, c.get("value"), unit, MEASURED, str(c.get("how", "")), detail)
     if device:
         source = device.source or DATA_SHEET
         add("dram", device.dram_bytes_per_s, "B/s", source, device.name)
         add("l2", device.l2_bytes_per_s, "B/s", source, device.name)
-        add("tensor", device.tensor_flops_per_s, "FLOP/s", source, f"{device.name}, dense")
+        add("tensor", device.tensor_flops_per_s, "FLOP/s", source, f"{device.name}, dense", dtype or "")
     clocks = [(row.get("sm_count"), row.get("sm_clock_hz"), COUNTERS)]
     if device:
         clocks.append((device.sm_count, device.sm_clock_hz, device.source or DATA_SHEET))
@@ -127,6 +164,7 @@ def roofs(*, counters: Mapping[str, Any] | None = None, ceilings: Sequence[Mappi
     return out
 
 
-def pick(all_roofs: Sequence[Roof], name: str, source: str | None = None) -> Roof | None:
-    """The first roof of a name, of a source when given."""
-    return next((r for r in all_roofs if r.name == name and source in (None, r.source)), None)
+def pick(all_roofs: Sequence[Roof], name: str, source: str | None = None, detail: str | None = None) -> Roof | None:
+    """The first roof of a name; of a source and a detail when given."""
+    return next((r for r in all_roofs
+                 if r.name == name and source in (None, r.source) and detail in (None, r.detail)), None)

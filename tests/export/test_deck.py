@@ -10,8 +10,8 @@ from html.parser import HTMLParser
 import pandas as pd
 import pytest
 
-from profiler.export import deck, story, tables
-from profiler.figures import canvas
+from profiler.export import deck, story
+from profiler.figures import canvas, spreadsheet
 from tests.dashboard.browser.serving import FLAGS, chromium
 
 OUTSIDE = {"src", "href", "srcset", "data", "poster", "action", "background", "manifest", "ping"}
@@ -95,7 +95,7 @@ def drawn(figure) -> list[float]:
 def test_each_csv_holds_every_value_its_figure_draws(told):
     checked = 0
     for screen in told.screens:
-        table = pd.read_csv(io.BytesIO(tables.csv(canvas.to_frame(screen.figure))))
+        table = pd.read_csv(io.BytesIO(spreadsheet.csv(canvas.to_frame(screen.figure))))
         held = pd.concat([pd.to_numeric(table[c], errors="coerce") for c in table]).dropna()
         rows = table.groupby(["implementation", "stage"]) if "predicted_bytes" in table else None
         sums = [rows["predicted_bytes"].sum()] if rows is not None else []  # a hollow bar is the sum of its stage
@@ -108,7 +108,7 @@ def test_each_csv_holds_every_value_its_figure_draws(told):
 
 def test_a_csv_cannot_run_in_a_spreadsheet():
     frame = pd.DataFrame({"kernel": ["=cmd()", "+1", "plain", None], "bytes": [-1.0, 2.0, 3.0, None]})
-    assert tables.csv(frame).decode().splitlines() == ["kernel,bytes", "'=cmd(),-1.0", "'+1,2.0", "plain,3.0", ","]
+    assert spreadsheet.csv(frame).decode().splitlines() == ["kernel,bytes", "'=cmd(),-1.0", "'+1,2.0", "plain,3.0", ","]
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,7 @@ import pytest
 from profiler import table
 from profiler.bundle import Bundle
 from profiler.figures import canvas
+from profiler.figures.ceilings import device_roofs
 from profiler.figures.points import attention_points, attention_roofs, launch_points
 from profiler.figures.roofline import roofline
 from profiler.figures.roofline_words import change
@@ -171,8 +172,6 @@ def test_more_launches_than_anyone_can_tell_apart_are_one_point_a_kernel():
 
 
 def test_integer_tensor_work_has_no_tensor_roof():
-    from profiler.dashboard.components.rooflines import device_roofs
-
     rows = table.make("launches", [{"source": "a", "launch": 0, "device": "NVIDIA A100-SXM4-40GB", "cc": "8.0",
                                     "sm_count": 108, "tensor_ops": 1e9, "tensor_dtype": dtype} for dtype in ("int8",)])
     names = {roof.name for roof in device_roofs(Bundle("a", {}, rows))[""]}

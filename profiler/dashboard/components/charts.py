@@ -13,8 +13,7 @@ import streamlit as st
 from profiler.dashboard import state, store, text
 from profiler.dashboard.components import boxes
 from profiler.figures.canvas import to_frame
-
-FORMULA = ("=", "+", "-", "@")
+from profiler.figures.spreadsheet import csv
 
 
 def theme() -> str:
@@ -68,23 +67,6 @@ def _draw(bundle: Any, function: Callable[..., Any], *arguments: Any, **named: A
 def _plain(words: str) -> str:
     """The text of a figure's label without its markup."""
     return html.unescape(re.sub(r"<br>", " ", words).replace("<b>", "").replace("</b>", ""))
-
-
-def csv(frame: pd.DataFrame) -> bytes:
-    """`frame` as CSV for a spreadsheet: a text that would run as a formula gets an apostrophe before it."""
-    safe = frame.copy()
-    for name in safe.columns:
-        if not pd.api.types.is_numeric_dtype(safe[name]):
-            safe[name] = safe[name].map(_text, na_action="ignore")
-    safe.columns = [_text(name) for name in safe.columns]
-    return safe.to_csv(index=False, lineterminator="\n").encode("utf-8")
-
-
-def _text(cell: Any) -> Any:
-    if not isinstance(cell, str):
-        return cell
-    cell = cell.replace("\r", " ")  # a bare one would end the row
-    return f"'{cell}" if cell.lstrip().startswith(FORMULA) else cell
 
 
 def filename(words: str) -> str:

@@ -10,8 +10,8 @@ import pandas as pd
 
 from profiler.bundle import Bundle
 from profiler.dashboard import text
-from profiler.dashboard.components import rooflines
 from profiler.figures import labels, select, units
+from profiler.figures.ceilings import best, device_roofs
 from profiler.figures.points import attention_points, launch_points
 from profiler.figures.roofline import roofline
 from profiler.model import Roof
@@ -85,10 +85,9 @@ def shared_roofline(bundles: Sequence[Bundle], shape: AttentionShape | None, dir
         found = attention_points(bundle, shape, names, level=level, stages=(), direction=direction) if shape else \
             launch_points(bundle, level=level)
         points.append(found.assign(label=[f"{label} · {called[bundle.name]}" for label in found["label"]]))
-        for device, group in rooflines.device_roofs(bundle).items():
-            best = {roof.name: roof for roof in reversed(group)}  # one roof a name: the first, best sourced
-            roofs.setdefault(device or gpu(bundle), list(best.values()))
-    about = f"{labels.shape(shape)}." if shape else ""
+        for device, group in device_roofs(bundle).items():
+            roofs.setdefault(device or gpu(bundle), best(group))
+    about = labels.shape(shape) if shape else ""
     profile = {"gpu": {"name": labels.join(list(roofs))}}
     drawn = pd.concat([p for p in points if len(p)] or points, ignore_index=True).infer_objects()
     return roofline(drawn, roofs, profile, about=about, level=level, arrow=None, theme=theme)

@@ -6,6 +6,7 @@ from profiler import evidence
 from profiler.dashboard import state, store, text
 from profiler.dashboard.components import boxes, charts, claims, selectors, tables
 from profiler.figures import units
+from profiler.figures.spreadsheet import csv
 
 SEARCHED = ("kernel", "range", "range_path", "config_id", "implementation", "device")
 
@@ -38,7 +39,7 @@ tables.pick(shown, found["launch"].tolist(), "launch", tables.config("launches",
 
 name = charts.filename(f"launches-{view.source.label}")
 with st.container(horizontal=True):
-    st.download_button(text.DOWNLOAD_TABLE_CSV, charts.csv(found), f"{name}.csv", "text/csv", on_click="ignore",
+    st.download_button(text.DOWNLOAD_TABLE_CSV, csv(found), f"{name}.csv", "text/csv", on_click="ignore",
                        icon=":material/download:")
     st.download_button(text.DOWNLOAD_TABLE_PARQUET, tables.parquet(found), f"{name}.parquet", on_click="ignore",
                        icon=":material/download:")

@@ -12,6 +12,7 @@ from profiler.dashboard import state, store, text
 from profiler.dashboard.components import charts
 from profiler.figures import units
 from profiler.figures.canvas import to_frame
+from profiler.figures.spreadsheet import csv
 
 POWERS = tuple(2**i for i in range(4, 18))
 
@@ -30,7 +31,7 @@ def figure(drawn: Any, key: str) -> None:
                             "toImageButtonOptions": {"format": "svg", "filename": name}})
     frame = to_frame(drawn)
     if len(frame):
-        st.download_button(text.DOWNLOAD_DATA, charts.csv(frame), f"{name}.csv", "text/csv", key=f"data.learn.{key}",
+        st.download_button(text.DOWNLOAD_DATA, csv(frame), f"{name}.csv", "text/csv", key=f"data.learn.{key}",
                            type="tertiary", icon=":material/download:", on_click="ignore")
 
 
