@@ -248,15 +248,22 @@ TIME_UNPROFILED = "Time, unprofiled median"
 TUNING_QUANTITIES = {"time": "Time", "registers": "Registers", "shared": "Shared memory", "spills": "Spills",
                      "l2_to_sm": "L2 → SM bytes"}
 TUNING_TABLE = "Every configuration, fastest first, and what the slower ones lose to"
-TUNED = {"block_m": "query rows in a block", "block_n": "keys in a block", "num_warps": "warps", "num_stages": "stages",
+TUNING_LOSE = "**Why the rest lose.** {said}"
+TUNING_SHIPPED = "**Beside the shipped one.** {said}"
+TUNING_NOT_SHIPPED = ("No source here ran the configuration that the kernels ship with on this shape and GPU, so the "
+                      "two cannot be compared.")
+TUNING_SHAPES = "The fastest of each shape"
+TUNED_SHAPES = ("shape", "fastest", "time", "slowest takes", "shipped configuration takes")
+TUNED = {"block_m": "query rows", "block_n": "keys", "num_warps": "warps", "num_stages": "stages",
          "time": "time", "versus_best": "× the fastest", "registers": "registers a thread",
          "shared": "shared memory a block", "spills": "spills", "reasons": "beside the fastest"}
-BLOCK_PAIRS_TITLE = "Four block pairs that introductions compare, here and on another GPU"
-BLOCK_PAIRS = {"block_m": "query rows in a block", "block_n": "keys in a block",
-               "here": "time here, best warps and stages", "here_ratio": "× the fastest here",
-               "published": "A100, as published elsewhere, not measured here", "published_ratio": "× the fastest there"}
-BLOCK_PAIRS_NOTE = ("The published times are of N 2,048, D 64, on another GPU and another kernel: compare the ratios, "
-                    "not the times.")
+BLOCK_PAIRS_TITLE = "Four block pairs that an article compares, its A100 beside this GPU"
+BLOCK_PAIRS = {"block_m": "query rows", "block_n": "keys", "here": "time here, best warps and stages",
+               "here_ratio": "× the fastest here", "here_memory": "peak memory here",
+               "published": "time, the article's A100", "published_ratio": "× the fastest there",
+               "published_memory": "memory, the article's A100"}
+BLOCK_PAIRS_NOTE = ("The A100 columns are the article's, not measured here, of N 2,048 and D 64 and another kernel: "
+                    "compare the ratios, not the times.")
 NO_TUNING = "{source} holds one configuration of each kernel on this shape, so there is nothing to tune by."
 NO_TUNING_REMEDY = "Choose a source that varies the block size, or record one on a machine with a GPU:"
 NO_TUNING_COMMAND = "python -m profiler run --suite tuning --out my-tuning"

@@ -99,9 +99,9 @@ def title(drawn: pd.DataFrame) -> str:
     """The finding: who has the higher occupancy, and who keeps the Tensor Cores busier."""
     if drawn["implementation"].isna().all():
         one = drawn.groupby("who")["duration_ns"].sum().idxmax()
-        occupancy, busy = (units.percent(mean(drawn, one, column, "who"))
-                           for column in ("achieved_occupancy_pct", "tensor_pipe_pct"))
-        return f"{labels.escape(one)} takes the most time: occupancy {occupancy}, Tensor Cores active {busy}"
+        held, busy = (units.percent(mean(drawn, one, column, "who"))
+                      for column in ("achieved_occupancy_pct", "tensor_pipe_pct"))
+        return f"{labels.escape(one)} takes the most time: occupancy {held}, Tensor Cores active {busy}"
     names = list(drawn["implementation"].unique())
     naive = next((n for n in names if labels.is_naive(n)), None)
     fused = next((n for n in names if not labels.is_naive(n)), None)

@@ -126,7 +126,7 @@ def _panel(panel: tuple[Any, Any]) -> str:
 def _subtitle(shape: AttentionShape, direction: str, data: pd.DataFrame, implementation: str) -> str:
     who = labels.implementation(implementation)
     what = f"{who}, {labels.call(shape, direction)}. Fuller colour is more; the fastest has an edge."
-    return " ".join(part for part in (what, rows_of.sentence(data), refused(data)) if part)
+    return " ".join(part for part in (what, rows_of.blanks(data), refused(data)) if part)
 
 
 def title(data: pd.DataFrame, quantity: str) -> str:

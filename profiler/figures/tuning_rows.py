@@ -10,7 +10,7 @@ import pandas as pd
 
 from profiler.bundle import Bundle
 from profiler.figures import labels, select, units
-from profiler.spec import AttentionShape
+from profiler.spec import AttentionShape, RunConfig
 
 KNOBS = ("block_m", "block_n", "num_warps", "num_stages")
 MEASURES = {"registers": "registers_per_thread", "shared": "shared_bytes_per_block", "spills": "spill_requests",
@@ -18,10 +18,11 @@ MEASURES = {"registers": "registers_per_thread", "shared": "shared_bytes_per_blo
             "waves": "waves_per_sm", "occupancy": "theoretical_occupancy_pct"}
 SUMS = ("l2_to_sm", "spills", "tensor_flops", "fp32_flops")  # over the launches of a call; the others of its longest
 COLUMNS = ["config_id", "implementation", *KNOBS, "time", "time_kind", "versus_best", *MEASURES, "limiter", "launch",
-           "status", "reasons"]
+           "peak_memory", "status", "reasons"]
+Row = dict[str, Any]
 MORE = 1.05  # a counter that exceeds the fastest one's by less than this does not tell them apart
-# block pair: ns on an A100 at N 2048, D 64, as introductions to FlashAttention print it; nothing here measured them
-PUBLISHED = {(64, 64): 1.82e6, (128, 64): 1.35e6, (128, 128): 1.41e6, (256, 64): 1.52e6}
+# block pair: ns and bytes of memory on an A100 at N 2048, D 64, as an article prints them; nothing here measured them
+PUBLISHED = {(64, 64): (1.82e6, 42e6), (128, 64): (1.35e6, 48e6), (128, 128): (1.41e6, 56e6), (256, 64): (1.52e6, 72e6)}
 
 
 def frame(bundle: Bundle, shape: AttentionShape, implementation: str = "flash2",
@@ -29,7 +30,8 @@ def frame(bundle: Bundle, shape: AttentionShape, implementation: str = "flash2",
     """One row a configuration with known blocks, fastest first, those without a time last.
 
     time in ns: the unprofiled median, or the profiler's where nothing was timed (never both in one table). status: ok,
-    or why there is no time. reasons: what its launch counters show beside the fastest one's; null where they are alike.
+    or why there is no time. reasons: what its launch counters show beside the fastest one's, or that they show nothing
+    and which setting differs; of one that did not run, why.
     """
     timed = select.matching(bundle.timings, shape, implementation, direction)
     ran = select.matching(bundle.launches, shape, implementation, direction)
@@ -52,13 +54,13 @@ def frame(bundle: Bundle, shape: AttentionShape, implementation: str = "flash2",
             row |= {"limiter": one["occupancy_limiter"], "launch": one["launch"],
                     **{name: select.total(launches[MEASURES[name]]) for name in SUMS}}
         out.append(row)
-    numbers = [*KNOBS, "time", "versus_best", *MEASURES]
+    numbers = [*KNOBS, "time", "versus_best", *MEASURES, "peak_memory"]
     data = pd.DataFrame(out, columns=COLUMNS).astype(dict.fromkeys(numbers, "Float64") | {"launch": "Int64"})
     data = data.sort_values("time", na_position="last", kind="stable").reset_index(drop=True)
     if len(data) and not units.missing(data["time"].iloc[0]):
         best = data.iloc[0].to_dict()
         data["versus_best"] = data["time"] / best["time"]
-        data["reasons"] = [None if i == 0 else "; ".join(words for _, words in reasons(row, best)) or None
+        data["reasons"] = ["the fastest" if i == 0 else loses(row, best)
                            for i, row in enumerate(data.to_dict("records"))]
     return data
 
@@ -78,6 +80,21 @@ def tuned(bundle: Bundle, shape: AttentionShape, direction: str = "forward") -> 
     return [name for name in names if len(frame(bundle, shape, name, direction)) > 1]
 
 
+def loses(row: dict[str, Any], best: dict[str, Any]) -> str:
+    """Why a configuration lost to the fastest, in words; where no counter tells, what was set otherwise."""
+    if units.missing(row["time"]):
+        return f"did not run: {row['status']}" if row["status"] != "ok" else "not timed"
+    told = "; ".join(words for _, words in reasons(row, best))
+    if told:
+        return told
+    if all(units.missing(row[name]) for name in MEASURES):
+        return "its launch counters were not collected"
+    pairs = [(noun, row[k], best[k]) for noun, k in zip(("query rows", "keys", "warps", "stages"), KNOBS)]
+    other = labels.join([f"{units.whole(a)} {noun} instead of {units.whole(b)}" for noun, a, b in pairs
+                         if not units.missing(a) and not units.missing(b) and a != b])
+    return f"no counter here differs by more than 5%; {other or 'the settings known are the same'}"
+
+
 def reasons(row: dict[str, Any], best: dict[str, Any]) -> list[tuple[str, str]]:
     """(cause, words) for each counter that differs to the disadvantage of ``row``; one not collected gives none."""
     def both(name: str) -> tuple[float, float] | None:
@@ -86,7 +103,9 @@ def reasons(row: dict[str, Any], best: dict[str, Any]) -> list[tuple[str, str]]:
 
     out = []
     if (pair := both("spills")) and pair[0] > MORE * pair[1]:
-        out.append(("spill registers to local memory", f"spills: {units.whole(pair[0])} requests to local memory"))
+        held = "" if units.missing(row["registers"]) else f", at {units.whole(row['registers'])} registers a thread"
+        out.append(("spill registers to local memory",
+                    f"spills: {units.whole(pair[0])} requests to local memory{held}"))
     for name, cause, what in (("tensor_flops", "compute more on Tensor Cores", "the Tensor Core FLOPs"),
                               ("fp32_flops", "do more fp32 work beside the matmuls", "the fp32 FLOPs")):
         if (pair := both(name)) and pair[1] and pair[0] > MORE * pair[1]:
@@ -147,19 +166,102 @@ def _singular(cause: str) -> str:
     return f"{verb}s {rest}"
 
 
+def not_run(data: pd.DataFrame) -> list[tuple[int, int]]:
+    """Block pairs between those of ``data`` that no configuration asked for: the blank cells."""
+    there = set(zip(data["block_m"].astype(int), data["block_n"].astype(int)))
+    sides = [sorted({pair[i] for pair in there}) for i in (0, 1)]
+    return [(m, n) for m in sides[0] for n in sides[1] if (m, n) not in there]
+
+
+def blanks(data: pd.DataFrame) -> str:
+    """The blank cells, in a sentence."""
+    pairs = [f"{m}{units.NBSP}×{units.NBSP}{n}" for m, n in not_run(data)]
+    return f"Blank, because not run: {labels.join(pairs)}." if pairs else ""
+
+
+def per_shape(bundle: Bundle, implementation: str, direction: str = "forward") -> list[tuple[AttentionShape, Row, Row]]:
+    """The fastest and the slowest configuration of each shape on which several were timed."""
+    rows = bundle.timings[bundle.timings["implementation"].eq(implementation)
+                          & bundle.timings["direction"].eq(direction)]
+    out = []
+    for _, group in rows.groupby(["batch", "heads", "kv_heads", "nq", "nk", "head_dim", "dtype", "mask"]):
+        shape = select.config(group.iloc[0]).shape
+        known = frame(bundle, shape, implementation, direction).dropna(subset=["time"])
+        if len(known) > 1:
+            out.append((shape, known.iloc[0].to_dict(), known.iloc[-1].to_dict()))
+    return out
+
+
+def default(bundle: Bundle, shape: AttentionShape, implementation: str, direction: str = "forward") -> Row | None:
+    """What an implementation ran with where nothing was asked for: its settings and unprofiled median.
+
+    That is the configuration that callers get: the table shipped with the kernels chose it when ``bundle`` was
+    recorded. None where the bundle has no such run.
+    """
+    wanted = RunConfig(implementation, shape, direction).config_id
+    rows = bundle.timings[bundle.timings["config_id"].eq(wanted) & bundle.timings["median_ns"].gt(0)]
+    if rows.empty:
+        return None
+    knobs = _knobs(list(rows["parameters"]))
+    if not all(k in knobs for k in KNOBS):
+        return None
+    return {**{k: knobs[k] for k in KNOBS}, "time": float(rows["median_ns"].iloc[0]),
+            "gpu": (bundle.profile.get("gpu") or {}).get("name"), "created": str(bundle.profile.get("created") or "")}
+
+
+def beside_default(data: pd.DataFrame, shipped: dict[str, Any], source: str, created: str = "") -> str:
+    """The fastest tuning beside the shipped configuration, which ``source`` ran; in a sentence or two."""
+    known = data[data["time"].notna()]
+    if known.empty:
+        return ""
+    best = known.iloc[0].to_dict()
+    same = known[[all(row[k] == shipped[k] for k in KNOBS) for row in known.to_dict("records")]]
+    older = shipped["created"] and created and shipped["created"] < created
+    head = f"The kernel ships with {name(shipped)} for this shape"
+    head += " (chosen before this suite was recorded)" if older else ""
+    if len(same) and same.iloc[0]["config_id"] == best["config_id"]:
+        return f"{head}, which is the fastest here."
+    ns, where = (float(same.iloc[0]["time"]), "here") if len(same) else (shipped["time"], f"in {source}")
+    ratio = ns / best["time"]
+    share = f"{units.percent(100 * abs(ratio - 1), 2)} {'more' if ratio >= 1 else 'less'}"
+    said = f"{head}: {units.duration(ns)} {where}, {share} than the fastest here"
+    return f"{said}." if len(same) else f"{said}; this suite did not run it, so two runs are compared."
+
+
 def block_pairs(bundle: Bundle, shape: AttentionShape, implementation: str = "flash2",
                 direction: str = "forward") -> pd.DataFrame:
-    """The four block pairs that introductions compare, fastest warps and stages each, beside their A100 times.
+    """The four block pairs that an article compares, fastest warps and stages each, beside its A100 values.
 
-    here, published: ns; the ratios are to the fastest of the four in the same column. The A100 column is of N 2048,
-    D 64: set the ratios side by side, not the times.
+    here, published: ns; the ratios are to the fastest of the four in the same column; here_memory, published_memory:
+    bytes. The A100 columns are of N 2048, D 64: set the ratios side by side, not the times.
     """
     data = frame(bundle, shape, implementation, direction)
     out = []
-    for (m, n), published in PUBLISHED.items():
-        times = data.loc[data["block_m"].eq(m) & data["block_n"].eq(n), "time"].dropna()
-        out.append({"block_m": m, "block_n": n, "here": float(times.min()) if len(times) else None,
-                    "published": published})
-    pairs = pd.DataFrame(out).astype({"here": "Float64"})
+    for (m, n), (published, memory) in PUBLISHED.items():
+        rows = data[data["block_m"].eq(m) & data["block_n"].eq(n)].dropna(subset=["time"])
+        one = rows.iloc[0].to_dict() if len(rows) else {"time": None, "peak_memory": None}
+        out.append({"block_m": m, "block_n": n, "here": one["time"], "here_memory": one["peak_memory"],
+                    "published": published, "published_memory": memory})
+    pairs = pd.DataFrame(out).astype({"here": "Float64", "here_memory": "Float64"})
     return pairs.assign(here_ratio=pairs["here"] / pairs["here"].min(),
                         published_ratio=pairs["published"] / pairs["published"].min())
+
+
+def pairs_sentence(pairs: pd.DataFrame) -> str:
+    """Which pair wins there and here, and whether memory depends on the block here."""
+    known = pairs.dropna(subset=["here"])
+    if known.empty:
+        return ""
+    there, here = (frame.loc[frame[c].astype(float).idxmin()] for frame, c in ((pairs, "published"), (known, "here")))
+    both = [f"{int(r['block_m'])}{units.NBSP}×{units.NBSP}{int(r['block_n'])}" for r in (there, here)]
+    said = (f"{both[0]} is the fastest of the four there and here." if both[0] == both[1] else
+            f"The article's fastest is {both[0]}, here it is {both[1]}.")
+    memory = known["here_memory"].dropna()
+    grows = (f" Its memory grows with the block, {units.nbytes(pairs['published_memory'].min(), 2)} to "
+             f"{units.nbytes(pairs['published_memory'].max(), 2)}")
+    if memory.empty:
+        return f"{said}{grows}; Q, K, V, O and LSE do not, and no peak was recorded here."
+    if memory.max() == memory.min():
+        return (f"{said}{grows}; here every pair allocates {units.nbytes(memory.iloc[0])}, for Q, K, V, O and LSE do "
+                "not depend on the block.")
+    return said

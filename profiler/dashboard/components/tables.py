@@ -117,19 +117,21 @@ def of_shape(frame: pd.DataFrame, shape: AttentionShape, direction: str,
 
 
 def tuned(rows: pd.DataFrame) -> pd.DataFrame:
-    """Tuned configurations, fastest first: what each was asked for, what it took, what it loses to."""
+    """Tuned configurations, fastest first: what each was asked for, what it took, what it loses to or why it is not
+    there."""
     out = rows[["block_m", "block_n", "num_warps", "num_stages"]].astype("Int64")
     out = out.assign(time=rows["time"].map(units.duration), versus_best=rows["versus_best"].map(units.times),
-                     registers=rows["registers"], shared=rows["shared"].map(units.nbytes), spills=rows["spills"],
-                     reasons=rows["reasons"].where(rows["status"].eq("ok"), rows["status"]))
+                     registers=rows["registers"].map(units.whole), shared=rows["shared"].map(units.nbytes),
+                     spills=rows["spills"].map(units.whole), reasons=rows["reasons"].fillna(rows["status"]))
     return out.rename(columns=lambda name: text.TUNED.get(name, name))
 
 
 def block_pairs(pairs: pd.DataFrame) -> pd.DataFrame:
-    """Four block pairs, here beside what is published for another GPU; ratios to the fastest of the four of each."""
+    """Four block pairs, here beside an article's A100; ratios to the fastest of the four of each."""
+    say = {"ratio": units.times, "memory": units.nbytes}
     out = pairs[["block_m", "block_n"]].astype("Int64").assign(**{
-        name: pairs[name].map(units.times if name.endswith("ratio") else units.duration)
-        for name in ("here", "here_ratio", "published", "published_ratio")})
+        name: pairs[name].map(say.get(name.rpartition("_")[2], units.duration))
+        for name in text.BLOCK_PAIRS if not name.startswith("block")})
     return out.rename(columns=text.BLOCK_PAIRS)
 
 

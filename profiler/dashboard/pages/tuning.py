@@ -3,15 +3,15 @@
 import streamlit as st
 
 from profiler.dashboard import state, store, text
-from profiler.dashboard.components import boxes, charts, selectors, tables
+from profiler.dashboard.components import boxes, charts, selectors, tables, tuned
 from profiler.figures import labels, tuning, tuning_rows
 
 view = selectors.choose(compare=False, prefer="tuning")
 if view is None or view.shape is None:
     boxes.end()
-tuned = {name: store.derive(view.source, tuning_rows.frame, view.shape, name, view.direction)
+found = {name: store.derive(view.source, tuning_rows.frame, view.shape, name, view.direction)
          for name in view.available}
-names = {name: labels.implementation(name) for name, rows in tuned.items() if len(rows) > 1}
+names = {name: labels.implementation(name) for name, rows in found.items() if len(rows) > 1}
 if not names:
     boxes.missing(text.NO_TUNING.format(source=view.source.label), text.NO_TUNING_REMEDY, text.NO_TUNING_COMMAND)
     boxes.end()
@@ -22,12 +22,19 @@ with st.container(horizontal=True):
     if len(names) > 1:
         state.select(text.IMPLEMENTATION, "kernel", names, None, st.segmented_control, label_visibility="collapsed")
 chosen = state.choose("kernel", list(names), next(iter(names)))
+rows = found[chosen]
 charts.show(view.source, tuning.heatmap, view.shape, quantity, implementation=chosen, direction=view.direction,
             key="tuning")
+st.markdown(text.TUNING_SHIPPED.format(said=boxes.plain(tuned.beside(view, rows, chosen))))
+if why := tuning_rows.sentence(rows):
+    st.markdown(text.TUNING_LOSE.format(said=boxes.plain(why)))
 with st.expander(text.TUNING_TABLE, expanded=True):
-    st.dataframe(tables.tuned(tuned[chosen]), hide_index=True, **tables.EMPTY)
+    tables.wrapped(tables.tuned(rows), "tuned")
+with st.expander(text.TUNING_SHAPES):
+    tables.wrapped(tuned.shapes(view, chosen), "shapes")
 pairs = store.derive(view.source, tuning_rows.block_pairs, view.shape, chosen, view.direction)
 if pairs["here"].notna().any():
-    with st.expander(text.BLOCK_PAIRS_TITLE):
+    with st.expander(text.BLOCK_PAIRS_TITLE, expanded=True):
+        st.markdown(boxes.plain(tuning_rows.pairs_sentence(pairs)))
+        tables.wrapped(tables.block_pairs(pairs), "pairs")
         st.caption(text.BLOCK_PAIRS_NOTE)
-        st.dataframe(tables.block_pairs(pairs), hide_index=True)

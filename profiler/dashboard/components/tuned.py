@@ -1,0 +1,46 @@
+"""The tuned configurations beside the one that the kernels ship with, which another source may have run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from profiler.dashboard import store, text
+from profiler.dashboard.components import selectors
+from profiler.figures import labels, tuning_rows, units
+from profiler.spec import AttentionShape
+
+
+def shipped(view: selectors.View, shape: AttentionShape, name: str) -> tuple[dict[str, Any], str] | None:
+    """What ``name`` runs with where nothing is asked for, and the source that timed it on the same GPU: the view's own
+    first. None where no source has it."""
+    gpu = (view.bundle.profile.get("gpu") or {}).get("name")
+    others = [one for one in store.sources().values() if one.key != view.source.key]
+    for source in (view.source, *others):
+        found = store.derive(source, tuning_rows.default, shape, name, view.direction)
+        if found and gpu and found["gpu"] == gpu:
+            return found, source.label
+    return None
+
+
+def beside(view: selectors.View, rows: pd.DataFrame, name: str) -> str:
+    """The fastest beside the shipped configuration, or that it cannot be told."""
+    found = shipped(view, view.shape, name) if view.shape else None
+    if not found:
+        return text.TUNING_NOT_SHIPPED
+    return tuning_rows.beside_default(rows, *found, created=str(view.bundle.profile.get("created") or ""))
+
+
+def shapes(view: selectors.View, name: str) -> pd.DataFrame:
+    """The fastest and the slowest of each shape, and what the shipped configuration takes there."""
+    out = []
+    for shape, best, worst in store.derive(view.source, tuning_rows.per_shape, name, view.direction):
+        found = shipped(view, shape, name)
+        beside = units.NOT_AVAILABLE
+        if found:
+            beside = (f"{units.duration(found[0]['time'])} in {found[1]}: "
+                      f"{units.times(found[0]['time'] / best['time'])}, {tuning_rows.name(found[0])}")
+        out.append((labels.shape(shape), tuning_rows.name(best), units.duration(best["time"]),
+                    units.times(worst["versus_best"]), beside))
+    return pd.DataFrame(out, columns=list(text.TUNED_SHAPES))
