@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from profiler.cli import measure, read
+from profiler.cli.predict import predict
 from profiler.errors import FlashScopeError
 from profiler.export.cli import export
 
@@ -45,7 +46,7 @@ def _main(
 
 VERBS: dict[str, Callable[..., None]] = {
     "doctor": measure.doctor, "run": measure.run, "bench": measure.bench, "import": read.import_, "table": read.table,
-    "predict": read.predict, "evidence": read.evidence, "export": export, "scrub": read.scrub,
+    "predict": predict, "evidence": read.evidence, "export": export, "scrub": read.scrub,
 }
 for name, verb in VERBS.items():
     app.command(name)(verb)

@@ -1,15 +1,15 @@
-"""Verbs on what was recorded: import, table, predict, evidence, scrub."""
+"""Verbs on what was recorded: import, table, evidence, scrub."""
 
 from __future__ import annotations
 
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from profiler.cli.options import Batch, Heads, Json, KvHeads, Source
+from profiler.cli.options import Json, Source
 from profiler.errors import BadInput
 
 if TYPE_CHECKING:
@@ -51,41 +51,6 @@ def table(source: Source, form: Annotated[str, typer.Option("--format", help="cs
         sys.stdout.buffer.write(launches.to_parquet(None, index=False))
 
 
-def predict(
-    implementation: Annotated[
-        str, typer.Option("--implementation", "-i", help="naive, naive_folded, flash2, ...")
-    ] = "flash2",
-    n: Annotated[int, typer.Option(help="Queries, and keys unless --nk says otherwise.")] = 4096,
-    nk: Annotated[int, typer.Option(help="Keys; 0: as many as queries.")] = 0,
-    head_dim: Annotated[int, typer.Option("--head-dim", "-d", help="Head size.")] = 64,
-    mask: str = "full",
-    dtype: str = "bf16",
-    batch: Batch = 1,
-    heads: Heads = 16,
-    kv_heads: KvHeads = 0,
-    block_m: int = 128,
-    block_n: int = 64,
-    like: Annotated[Optional[Path], typer.Option(help="A bundle whose GPU the roofs are of.")] = None,  # noqa: UP045
-    as_json: Json = False,
-) -> None:
-    """Predict bytes by level and tensor, FLOPs and exponentials of one shape from the algorithm; nothing is measured.
-
-    Example: python -m profiler predict -i naive --n 4096 -d 64 --mask causal
-    """
-    from profiler.model import predict as model
-    from profiler.spec import AttentionShape, RunConfig
-
-    shape = AttentionShape(batch, heads, n, nk or n, head_dim, kv_heads, dtype, mask)
-    blocks = (
-        {}
-        if implementation.startswith("naive") or implementation == "sdpa_math"
-        else {"block_m": block_m, "block_n": block_n}
-    )
-    size = _load(like).profile.get("gpu", {}).get("l2_size_bytes") if like else None
-    found = model(RunConfig(implementation, shape, parameters=blocks), l2_size_bytes=size).to_json()
-    print(json.dumps(found, indent=1) if as_json else _prediction_text(shape.label(), found))
-
-
 def evidence(source: Source, as_json: Json = False) -> None:
     """Check each claim of IO-awareness on measured data: holds, fails, or cannot tell.
 
@@ -125,24 +90,3 @@ def _load(path: Path) -> Bundle:
     from profiler.parse import load
 
     return load(path)
-
-
-def _prediction_text(label: str, found: dict[str, Any]) -> str:
-    def number(value: Any) -> str:
-        return "not predicted" if value is None else f"{value:,}"
-
-    lines = [
-        f"{found['config']['implementation']} on {label}: predicted, not measured",
-        f"compulsory bytes      {number(found['compulsory_total_bytes'])}",
-        f"DRAM bytes            {number(found['dram_bytes'])}",
-        f"L2 to SM bytes        {number(found['l2_to_sm_bytes'])}",
-        f"matmul FLOP (visible) {number(found['flops_visible'])}",
-        f"special functions     {number(found['special_ops'])}",
-        f"largest buffer        {number(found['largest_buffer']['bytes'])} ({found['largest_buffer']['name']})",
-    ]
-    for stage in found["stages"]:
-        moved = ", ".join(
-            f"{verb} {name} {value:,}" for verb in ("reads", "writes") for name, value in stage[verb].items()
-        )
-        lines.append(f"  {stage['stage']}: {moved}")
-    return "\n".join(lines + [f"note: {note}" for note in found["notes"]])

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from profiler.errors import BadInput
 from profiler.model import backward, decode, forward
 from profiler.model.counts import rows_that_see
+from profiler.model.forward import LEAST_TILE
 from profiler.model.prediction import Prediction, StagePrediction
 from profiler.spec import DeviceSpec, Mask, RunConfig
 
@@ -46,7 +47,9 @@ def predict(config: RunConfig, *, device: DeviceSpec | None = None, l2_size_byte
         must, buffers = backward.compulsory_backward(config.shape), _backward_buffers(config)
     else:
         must, buffers = forward.compulsory(config.shape), _forward_buffers(config)
-    peak = None if config.implementation in PEAK_UNKNOWN.get(config.direction, ()) else _peak(config, buffers)
+    few = config.implementation == "sdpa_flash" and config.shape.nq < LEAST_TILE  # then it splits the keys as it likes
+    unknown = few or config.implementation in PEAK_UNKNOWN.get(config.direction, ())
+    peak = None if unknown else _peak(config, buffers)
     largest = max(buffers.items(), key=lambda item: item[1])
     return Prediction(config, builder(config), must, largest, peak, device, l2_size_bytes)
 
@@ -58,7 +61,7 @@ def knows(implementation: str, direction: str = "forward") -> bool:
 
 # Whose buffers are the library's choice: only the largest one that there must be is named.
 PEAK_UNKNOWN: Mapping[str, tuple[str, ...]] = {
-    "forward": ("sdpa_math",), "backward": ("naive", "naive_folded", "sdpa_flash", "sdpa_cudnn")}
+    "forward": ("sdpa_math",), "backward": ("sdpa_flash", "sdpa_cudnn")}
 
 
 def _forward_buffers(config: RunConfig) -> dict[str, int]:
@@ -81,7 +84,7 @@ def _backward_buffers(config: RunConfig) -> dict[str, int]:
     s = config.shape
     grads = {"dQ": s.q_bytes, "dK": s.k_bytes, "dV": s.k_bytes}
     if config.implementation in MATERIALISING:
-        return {**grads, "dP": s.matrix_bytes, "dS": s.matrix_bytes}
+        return {**grads, "dP": s.matrix_bytes, "dP∘P": s.matrix_bytes, "dS": s.matrix_bytes}
     if config.implementation != "flash2":
         return grads
     stat = backward.padded_statistic(s)
@@ -93,8 +96,12 @@ def _peak(config: RunConfig, buffers: Mapping[str, int]) -> int:
     """Peak memory above the inputs, output included.
 
     Naive forward: a step's operand and result, two N×N matrices, are alive at once; S is freed before the last step, so
-    that P and O are. Otherwise all buffers are alive together.
+    that P and O are. Naive backward: while the softmax's gradient is computed dV, dP, dP ∘ P and dS are; at the end the
+    three gradients and dS. Otherwise all buffers are alive together.
     """
-    if config.direction == "forward" and config.implementation in MATERIALISING:
+    if config.implementation in MATERIALISING and config.direction == "backward":
+        at_softmax = buffers["dV"] + buffers["dP"] + buffers["dP∘P"] + buffers["dS"]
+        return max(at_softmax, buffers["dQ"] + buffers["dK"] + buffers["dV"] + buffers["dS"])
+    if config.implementation in MATERIALISING:
         return max(buffers["S"] + buffers["P"], buffers["P"] + buffers["O"])
     return sum(buffers.values())

@@ -221,7 +221,7 @@ class Prediction:
             row["bounds_ns"] = s.bounds(self.device) if self.device else {}
             stages.append(row)
         return {
-            "config": self.config.to_json(), "config_id": self.config.config_id,
+            "kind": "predicted", "config": self.config.to_json(), "config_id": self.config.config_id,
             "device": asdict(self.device) if self.device else None, "l2_size_bytes": self.l2_size_bytes,
             "compulsory_bytes": dict(self.compulsory), "compulsory_total_bytes": self.compulsory_bytes,
             "dram_bytes": self.dram_bytes, "l2_to_sm_bytes": self.level_bytes("l2_to_sm"),

@@ -43,3 +43,15 @@ def test_bytes_from_the_sms_where_no_register_spills(launches):
     for config, stage, row in launches:
         if row["spill_requests"] == 0:
             assert stage.level_bytes("sm_to_l2") == pytest.approx(row["sm_to_l2_bytes"], rel=1e-6), config.config_id
+
+
+@pytest.mark.parametrize("profile", ["h200-evidence", "h200-backward", "h200-decode"])
+def test_peak_memory_is_what_the_allocator_counted(profile):
+    """Naive and ours, forward and backward, to the 512 B that each buffer is rounded up to."""
+    facts = Facts(bundle.read(DATA / profile))
+    compared = [(run.config.config_id, run.predicted.peak_memory_bytes, run.timed("peak_memory_bytes"))
+                for run in facts.runs if run.config.implementation in ("naive", "naive_folded", "flash2", "decode")
+                and run.timed("peak_memory_bytes") is not None]
+    assert len(compared) > 5
+    for name, predicted, measured in compared:
+        assert predicted <= measured <= predicted + 4 * 512, name
