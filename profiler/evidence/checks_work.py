@@ -15,16 +15,19 @@ FLOP_TOLERANCE = 0.001
 HALF = 0.6  # a causal run that still computes more than this share skips too few blocks to speak of half
 
 
+def allowed_error(run: Run) -> float:
+    """Relative error against float64 that a run may have: twice eager PyTorch's in its dtype, or the dtype's floor."""
+    floor, eager = ERROR_FLOOR[run.shape.dtype], run.timed("error_eager_relative")
+    return max(floor, ERROR_FACTOR * eager) if eager is not None else floor
+
+
 def same_result(facts: Facts, shape: AttentionShape) -> Outcome:
     """Error against float64 at most twice eager PyTorch's in the same dtype, or under the dtype's own floor."""
     runs = [r for r in facts.fused(shape) if r.timed("error_relative") is not None]
     if not runs:
         return cannot_tell("error of a fused run against float64 (timings, error_relative): `python -m profiler run`.")
-    floor, inputs = ERROR_FLOOR[shape.dtype], ("timings: error_relative, error_eager_relative",)
-    limits = {}
-    for r in runs:
-        eager = r.timed("error_eager_relative")
-        limits[r.config.implementation] = max(floor, ERROR_FACTOR * eager) if eager is not None else floor
+    inputs = ("timings: error_relative, error_eager_relative",)
+    limits = {r.config.implementation: allowed_error(r) for r in runs}
     worst = max(runs, key=lambda r: r.timed("error_relative") / limits[r.config.implementation])
     bad = worst.timed("error_relative") > limits[worst.config.implementation]
     run = worst if bad else runs[0]

@@ -9,9 +9,9 @@ from profiler.metrics.ask import PURPOSES, advice, collect_list, missing_flag, n
 from profiler.metrics.provenance import Provenance, provenance
 from profiler.metrics.reader import Resolved
 from profiler.metrics.resolve import raw_names, resolve
-from profiler.metrics.rules import SHOWN_NAMES, TEXT_NAMES
+from profiler.metrics.rules import RULE, RULE_SPEEDUP, SHOWN_NAMES, TEXT_NAMES
 
 __all__ = [
-    "PURPOSES", "SHOWN_NAMES", "TEXT_NAMES", "Provenance", "Resolved", "advice", "collect_list", "missing_flag",
-    "names_for", "provenance", "raw_names", "resolve",
+    "PURPOSES", "RULE", "RULE_SPEEDUP", "SHOWN_NAMES", "TEXT_NAMES", "Provenance", "Resolved", "advice", "collect_list",
+    "missing_flag", "names_for", "provenance", "raw_names", "resolve",
 ]

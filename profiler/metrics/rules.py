@@ -175,7 +175,13 @@ NO_DRAM = {"7.2": "Jetson Xavier", "8.7": "Jetson Orin", "10.1": "Jetson Thor", 
 DRAM_COLUMNS = frozenset(("dram_read_bytes", "dram_write_bytes", "dram_bytes_per_second", "dram_peak_bytes_per_s"))
 NO_TENSOR_UNTIL = 7.0
 
+# Names of the details page that stand there with more than one meaning, told apart by their unit.
+SEVERAL_UNITS = frozenset(("Memory Throughput",))
+
 TEXT_NAMES = frozenset((DEVICE_NAME,))
+
+# Nsight Compute's own rules, kept beside the counters of a binary report: title, and the speed-up in % it estimates.
+RULE, RULE_SPEEDUP = "rule[{}]", "rule[{}].speedup"
 
 # Raw metrics that pages show beside the columns: kept even when a large report is read in part.
 SHOWN_NAMES = frozenset((

@@ -56,6 +56,9 @@ def read(path: Path, name: str, progress: Callable[[int, int], None] = lambda do
         if number % 64 == 0 and time.monotonic() - last > 0.2:
             last = time.monotonic()
             progress(number + 1, len(actions))
+    if not any(launch.kernel or launch.metrics for launch in out.launches):
+        raise DamagedFile(f"{name} is damaged: NVIDIA's reader finds {len(actions)} launches in it, all of them without a "
+                          "name or a counter.", remedy=OWN_REMEDY)
     if left_out:
         out.notes.append(f"A large report: {left_out} metrics a launch that no page uses were not read.")
     if kinds - {ncu_report.IAction.WorkloadType_KERNEL}:
@@ -77,7 +80,21 @@ def _launch(ncu_report: Any, action: Any, names: list[str], opcodes: bool) -> Ra
             launch.metrics.append((name, metric.unit() or "", value if isinstance(value, (int, float, str)) else None))
     if opcodes:
         launch.metrics += _instances(ncu_report, action)
+    launch.metrics += _rules(action)
     return launch
+
+
+def _rules(action: Any) -> list[tuple[str, str, Any]]:
+    """Nsight Compute's own rules on the launch: title, and the speed-up in per cent where one is estimated."""
+    found: dict[str, tuple[str, Any]] = {}
+    for rule in action.rule_results_as_dicts() if hasattr(action, "rule_results_as_dicts") else ():
+        identifier = str(rule.get("rule_identifier") or rule.get("name"))
+        title = (rule.get("rule_message") or {}).get("title") or rule.get("name")
+        speedup = (rule.get("speedup_estimation") or {}).get("speedup")
+        found.setdefault(rules.RULE.format(identifier), ("", str(title)))
+        if isinstance(speedup, (int, float)):
+            found.setdefault(rules.RULE_SPEEDUP.format(identifier), ("%", speedup))
+    return [(name, unit, value) for name, (unit, value) in found.items()]
 
 
 def _instances(ncu_report: Any, action: Any) -> list[tuple[str, str, Any]]:

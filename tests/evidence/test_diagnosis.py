@@ -9,6 +9,7 @@ import pytest
 from profiler import evidence, metrics, parse
 from tests import synthetic
 from tests.evidence.test_claims import changed, flash_rows
+from tests.figures import samples
 
 REPORTS = Path(__file__).parents[1] / "data" / "reports"
 
@@ -101,6 +102,59 @@ def test_tuning_caught_in_a_range(bundle):
     twice = replace(bundle, launches=pd.concat([bundle.launches, rows.assign(launch=rows["launch"] + 1000)],
                                                ignore_index=True))
     assert ask(twice, int(rows["launch"].item()))["captured"].verdict == "look here"
+
+
+def test_few_warps_are_explained_by_registers_threads_and_what_stays_busy(bundle):
+    """168 registers × 128 threads and 98 kB: 12.5% of 64 warps are 8, two blocks of four; both pipes at 40%."""
+    found = ask(bundle)
+    said = found["occupancy"].sentence
+    assert "168 registers × 128 threads a block leave room for 2 blocks (8 warps) on an SM, set by registers" in said
+    assert "one after the other, would fill 80% of the time; the tensor pipe is active in 40.0%" in said
+    assert "take turns" in found["nearest_roof"].sentence and "80%" in found["nearest_roof"].sentence
+    idle = changed(bundle, "tensor_flops", lambda v: v / 8, implementation="flash2")
+    idle = changed(idle, "special_ops", lambda v: v / 8, implementation="flash2")
+    costly = ask(idle)["occupancy"]
+    assert costly.verdict == "look here" and "It may cost" in costly.sentence and "registers" in costly.change
+
+
+def test_a_wrong_result_is_a_finding_with_its_remedy(bundle):
+    assert ask(bundle)["right"].value == 2.0e-3  # 4.8e-3 allowed: twice eager's
+    wrong = changed(bundle, "error_relative", lambda v: 0.3, implementation="flash2", table="timings")
+    found = ask(wrong)["right"]
+    assert found.verdict == "look here" and found.value == 0.3 and "−∞" in found.change
+    untimed = ask(replace(bundle, timings=bundle.timings.iloc[:0]))["right"]
+    assert untimed.verdict == "cannot tell" and "profiler run" in untimed.missing
+
+
+def test_a_faster_tile_and_one_that_did_not_compile(bundle):
+    tuned = samples.tuning()
+    rows = tuned.launches[tuned.launches["parameters"].str.contains('"block_m":64')]
+    found = ask(tuned, int(rows["launch"].iloc[0]))
+    # 128 × 64 with 4 warps and 3 stages: 100 + 20 − 3 µs; this one, 64 × 64, 4 warps, 2 stages: 100 + 40 + 20 − 2
+    assert found["block_size"].value == pytest.approx(158 / 117) and "128 × 64, 4 warps, 3 stages" in \
+        found["block_size"].change
+    refused = found["compiled"]
+    assert refused.verdict == "look here" and refused.value == 2 and "out of resource" in refused.sentence
+    alone = ask(bundle)["block_size"]
+    assert alone.verdict == "cannot tell" and "--suite tuning" in alone.missing
+
+
+def test_a_step_that_reads_its_operands_once_misses_nothing(bundle):
+    values = launch_of(bundle, "naive", "values")
+    rows = changed(bundle, "l2_to_sm_bytes", lambda v: v * 1.2, implementation="naive", stage="values")
+    assert ask(rows, values)["l2_misses"].verdict == "fine"
+    again = changed(rows, "dram_read_bytes", lambda v: v * 1.1, implementation="naive", stage="values")
+    assert ask(again, values)["l2_misses"].verdict == "look here"
+
+
+def test_nsight_is_quoted_only_where_it_says_otherwise():
+    h100 = parse.load(REPORTS / "h100_five_kernels.ncu-rep")
+    found = ask(h100, 0)
+    assert found["nearest_roof"].verdict == "look here" and found["nearest_roof"].nsight == ""  # it says Small Grid too
+    rtx = ask(parse.load(REPORTS / "rtx3070_nvtx_ranges.ncu-rep"), 0)["nearest_roof"]
+    assert rtx.verdict == "cannot tell" and "High Throughput" in rtx.nsight
+    raw = h100.metrics[h100.metrics["launch"].eq(0)].set_index("metric")["value"]
+    assert float(raw["rule[AchievedOccupancy].speedup"]) == pytest.approx(89.658, abs=1e-3)
 
 
 def test_public_reports_are_diagnosed_as_far_as_their_counters_go():
