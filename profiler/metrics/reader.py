@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from profiler.metrics import units
+from profiler.metrics import rules, units
 
 Raw = Mapping[str, tuple[Any, str]]  # name -> (number, text or None; unit as it came)
 
@@ -18,8 +18,9 @@ class Resolved:
     "derived".
 
     no_number: columns whose counter was collected but holds no number (NaN). unknown_units: raw name → unit that
-    could not be turned into the base unit, so that the value was not used. chosen: where a name came with several
-    units, the unit of the value that was used.
+    could not be turned into the base unit, so that the value was not used. wrong_units: raw name → unit of another
+    dimension than the name has (sectors in %), not used either. chosen: where a name came with several units, the unit
+    of the value that was used.
     """
 
     values: dict[str, Any] = field(default_factory=dict)
@@ -27,6 +28,7 @@ class Resolved:
     kinds: dict[str, str] = field(default_factory=dict)
     no_number: set[str] = field(default_factory=set)
     unknown_units: dict[str, str] = field(default_factory=dict)
+    wrong_units: dict[str, str] = field(default_factory=dict)
     chosen: dict[str, str] = field(default_factory=dict)
 
     def put(self, column: str, value: Any, names: tuple[str, ...], kind: str) -> None:
@@ -63,29 +65,36 @@ class Reader:
         entry = self.raw.get(name)
         if entry is None:
             return None
-        value = self._in_base(name, entry, unit)
-        if value is None and unit:  # one display name with several units: "Memory Throughput" in % and in byte/s
-            for other in self.raw.get(f"{name}\0", ((), ""))[0]:
-                value = self._in_base(name, other, unit)
-                if value is not None:
-                    self.out.chosen[name] = other[1]
-                    break
-        elif value is not None and f"{name}\0" in self.raw:
+        wanted = unit or units.expected(name)
+        value = self._in_base(name, entry, wanted)
+        others = self.raw.get(f"{name}\0")
+        if others:  # one display name with several units: "Memory Throughput" in % and in byte/s
             self.out.chosen[name] = entry[1]
+            for other in others[0] if value is None or math.isnan(value) else ():
+                found = self._in_base(name, other, wanted)
+                if found is not None:
+                    value, self.out.chosen[name] = found, other[1]
+                    break
+        if value is not None:
+            self.out.wrong_units.pop(name, None)
         return value
 
     def _in_base(self, name: str, entry: tuple[Any, str], wanted: str) -> float | None:
         value, unit = entry
-        if value is None:
-            return math.nan
-        if not isinstance(value, (int, float)):
-            return None
         known = units.base(unit or "")
         if known is None:
+            if value is None:
+                return math.nan
             self.out.unknown_units[name] = unit
             return None
         factor, have = known
-        if wanted and have and not _same(have, wanted):
+        if not units.agree(have, wanted):
+            if value is not None and name not in rules.SEVERAL_UNITS:
+                self.out.wrong_units[name] = unit
+            return None
+        if value is None:
+            return math.nan
+        if not isinstance(value, (int, float)):
             return None
         return value if factor == 1.0 else value * factor
 
@@ -122,7 +131,3 @@ class Reader:
         both = self.all(pair)
         return Found(both[0] * both[1] * 1e-9, pair) if both else None
 
-
-def _same(have: str, wanted: str) -> bool:
-    """Units agree; a count may come with its denominator or without (register, register/thread, byte, byte/block)."""
-    return have == wanted or (have.split("/")[0] == wanted.split("/")[0] and not ("/s" in have) ^ ("/s" in wanted))

@@ -40,6 +40,36 @@ def base(unit: str) -> tuple[float, str] | None:
     return _hertz(text) or _seconds(text) or _counted(text)
 
 
+@functools.lru_cache(maxsize=4096)
+def expected(name: str) -> str:
+    """Base unit that the raw metric ``name`` comes in, as its name says: byte, ns, %, hz, byte/s, byte/cycle; "count"
+    for a number of things, "" for names that do not say (those of the details page, and attributes)."""
+    counter, _, how = name.partition(".")
+    if "__" not in counter or counter.startswith("device__"):
+        return ""
+    if "pct" in how or counter.endswith("_pct"):
+        return "%"
+    if "time_duration" in counter:
+        return "ns"
+    if how.endswith("per_second"):
+        return "hz" if "cycles" in counter else "byte/s" if "bytes" in counter else "count/s"
+    if "bytes" in counter:
+        return "byte/cycle" if "per_cycle" in how or "peak_sustained" in how else "byte"
+    return "byte" if "shared_mem_per_block" in counter else "count"
+
+
+def agree(have: str, wanted: str) -> bool:
+    """Whether a value in base unit ``have`` can be one in ``wanted``. A count may come with its denominator or without
+    (register, register/thread; byte, byte/block); what has no unit is believed."""
+    if not have or not wanted or have == wanted:
+        return True
+    if wanted == "count":
+        return have not in ("ns", "%", "hz") and not have.startswith("byte") and not have.endswith("/s")
+    if wanted == "count/s":
+        return have.endswith("/s") and not have.startswith("byte")
+    return have.split("/")[0] == wanted.split("/")[0] and not ("/s" in have) ^ ("/s" in wanted)
+
+
 def _hertz(text: str) -> tuple[float, str] | None:
     match = re.fullmatch(r"([KMGTkmg]?)(?:hz|hertz)", text, re.IGNORECASE)
     return (PREFIX[match[1].upper()], "hz") if match else None

@@ -12,7 +12,8 @@ import pandas as pd
 
 from profiler import metrics, table
 from profiler.bundle import Bundle
-from profiler.metrics import rules, tensor
+from profiler.metrics import rules, tensor, units
+from profiler.parse import spelling
 from profiler.parse.numbers import Format
 from profiler.parse.raw import RawFile, RawLaunch, innermost
 
@@ -24,10 +25,13 @@ def bundle(raw: RawFile, name: str, file: dict[str, Any]) -> Bundle:
     numbers = Format(raw.decimal)
     rows, resolved = [], []
     impossible: Counter[str] = Counter()
+    twice: Counter[str] = Counter()
     for index, launch in enumerate(raw.launches):
-        values = _values(launch, numbers)
+        values, conflicts = _values(launch, numbers)
+        twice.update(conflicts)
         cc = launch.cc or _cc(values)
         found = metrics.resolve(values, cc)
+        found.no_number = {c for c in found.no_number if conflicts.isdisjoint(found.used.get(c, ()))}
         for column, value in found.values.items():
             if (_finite(value) and value < 0) or value == math.inf:
                 impossible[column] += 1
@@ -38,6 +42,8 @@ def bundle(raw: RawFile, name: str, file: dict[str, Any]) -> Bundle:
     notes = [*raw.notes, *_notes(resolved)]
     notes += [f"{column}: {count} of {len(resolved)} launches have a value below 0 or without end; left empty, the raw "
               "metric keeps it." for column, count in impossible.items()]
+    notes += [f"{name}: {count} of {len(resolved)} launches hold it more than once with different values; left empty. "
+              "Are there two runs in the file? Open them as two files." for name, count in sorted(twice.items())]
     empty = [i for i, (one, found) in enumerate(zip(raw.launches, resolved))
              if not one.kernel and not any(value is not None for value in found.values.values())]
     if empty and any(one.kernel for one in raw.launches):
@@ -48,18 +54,21 @@ def bundle(raw: RawFile, name: str, file: dict[str, Any]) -> Bundle:
         notes.append(f"The file holds launches of {len(devices)} GPUs: {', '.join(devices)}.")
     if str(file["name"]).endswith(".nsight-cuprof-report"):
         notes.append("Reports of this older ending could not be checked on a real sample.")
+    raw_metrics = _metrics(raw, resolved)
+    notes += spelling.notes(raw_metrics["metric"].unique(), raw.header)
     profile = {
         "schema_version": 1, "kind": "report", "counters": bool(rows), "gpu": _gpu(raw, numbers, launches),
         **raw.session,
         "file": {**file, "form": raw.form}, "notes": notes,
     }
-    return Bundle(name, profile, launches, _metrics(raw, resolved), notes=tuple(notes))
+    return Bundle(name, profile, launches, raw_metrics, notes=tuple(notes))
 
 
-def _values(launch: RawLaunch, numbers: Format) -> dict[str, Any]:
-    """Raw values by name, numbers where they are wanted; a name that comes again with another unit goes to
-    ``name\\0``."""
+def _values(launch: RawLaunch, numbers: Format) -> tuple[dict[str, Any], set[str]]:
+    """Raw values by name, numbers where they are wanted, and the names that stand there twice with different values,
+    which have none then. Of a name that comes in several dimensions the others are under ``name\\0``."""
     values: dict[str, Any] = {}
+    again: dict[str, list[tuple[Any, str]]] = {}
     for name, unit, value in launch.metrics:
         if name not in WANTED and not name.startswith(tensor.OPCODES + "["):
             continue
@@ -68,9 +77,37 @@ def _values(launch: RawLaunch, numbers: Format) -> dict[str, Any]:
             value = value if number is None and name in metrics.TEXT_NAMES else number
         if name not in values:
             values[name] = (value, unit)
-        elif values[name][1] != unit or values[name][0] is None:
-            values.setdefault(f"{name}\0", ([], ""))[0].append((value, unit))
-    return values
+        elif (value, unit) != values[name]:
+            again.setdefault(name, []).append((value, unit))
+    conflicts = set()
+    for name, entries in again.items():
+        first, *others = _by_dimension([values[name], *entries])
+        values[name] = first[0]
+        if others:
+            values[f"{name}\0"] = ([entry for entry, _ in others], "")
+        if first[1] or any(conflict for _, conflict in others):
+            conflicts.add(name)
+    return values, conflicts
+
+
+def _by_dimension(entries: list[tuple[Any, str]]) -> list[tuple[tuple[Any, str], bool]]:
+    """One (value, unit) for each dimension among the entries of a name, and whether its values conflict: it has none
+    then. Values in two units agree within the two decimals that ncu prints."""
+    found: dict[str, tuple[tuple[Any, str], bool]] = {}
+    for value, unit in entries:
+        factor, dimension = units.base(unit) or (1.0, unit)
+        if dimension not in found or (found[dimension][0][0] is None and not found[dimension][1]):
+            found[dimension] = (value, unit), False
+            continue
+        (first, its_unit), conflict = found[dimension]
+        if conflict or value is None:
+            continue
+        other = (units.base(its_unit) or (1.0, ""))[0]
+        numeric = isinstance(first, (int, float)) and isinstance(value, (int, float))
+        room = 0.0 if unit == its_unit else 0.01 * max(factor, other)
+        if first != value if not numeric else abs(first * other - value * factor) > room:
+            found[dimension] = (None, its_unit), True
+    return list(found.values())
 
 
 def _cc(values: dict[str, Any]) -> str | None:
@@ -104,15 +141,13 @@ def _gpu(raw: RawFile, numbers: Format, launches: pd.DataFrame) -> dict[str, Any
     gpu: dict[str, Any] = {}
     if not raw.launches:
         return gpu
-    first = {name: value for name, _, value in raw.launches[0].metrics}
+    first, _ = _values(raw.launches[0], numbers)
     for key, (name, factor) in rules.PROFILE.items():
-        value = first.get(name)
-        if isinstance(value, str) and key != "name":
-            value = numbers.number(value)
+        value, unit = first.get(name, (None, ""))
         if key == "name" and isinstance(value, str) and value:
             gpu[key] = value
-        elif key != "name" and _finite(value):
-            gpu[key] = int(value * factor)
+        elif key != "name" and _finite(value) and value > 0 and (known := units.base(unit)):
+            gpu[key] = int(value * factor * known[0])
     for key, column in (("name", "device"), ("cc", "cc")):
         value = launches[column].iloc[0]
         if pd.notna(value):
@@ -129,6 +164,9 @@ def _notes(resolved: list[metrics.Resolved]) -> list[str]:
     strange = {(name, unit) for found in resolved for name, unit in found.unknown_units.items()}
     for name, unit in sorted(strange):
         notes.append(f"{name}: unit {unit!r} is not known, so the value is kept as it came and not used.")
+    wrong = {(name, unit) for found in resolved for name, unit in found.wrong_units.items()}
+    for name, unit in sorted(wrong):
+        notes.append(f"{name}: unit {unit!r} is not one of what it counts; the value is kept as it came and not used.")
     return notes
 
 

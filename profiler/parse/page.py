@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -10,7 +11,7 @@ from profiler.parse.raw import SUMMED, RawFile, RawLaunch, triple
 
 _HEAD = re.compile(
     r" {0,6}(?P<kernel>\S.*?)(?: (?P<grid>\(\d+, \d+, \d+\))x(?P<block>\(\d+, \d+, \d+\)))?"
-    r"(?:, \d{4}-\w{3}-\d{2} [\d:]{8})?(?:, Context \d+)?(?:, Stream \d+)?(?:, Device \d+)?"
+    r"(?P<date>, \d{4}-\w{3}-\d{2} [\d:]{8})?(?:, Context \d+)?(?:, Stream \d+)?(?:, Device \d+)?"
     r"(?:, CC (?P<cc>\d+\.\d+))?(?:, Invocations (?P<invocations>\d+))?\s*")
 _RULE = re.compile(r"\s*-{3,}(?: +-{3,}){2,}\s*")
 _NVTX = re.compile(r"\s*<\d+,(.*)>\s*")
@@ -29,6 +30,7 @@ class Block:
     ranges: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
     rows: list[tuple[str, str, list[str]]] = field(default_factory=list)
     columns: list[str] = field(default_factory=list)
+    damaged: int = 0  # lines of a table that are not its rows, and a heading that is not one as ncu writes it
     rules: int = 0  # lines of dashes in the current section: one above and one below its rows, and one under a header
 
     @property
@@ -71,15 +73,22 @@ def _head(line: str) -> Block | None:
     match = _HEAD.fullmatch(line)
     if not match or match["kernel"].startswith("["):
         return None
-    return Block(match["kernel"], triple(match["grid"] or ""), triple(match["block"] or ""), match["cc"],
-                 match["invocations"])
+    block = Block(match["kernel"], triple(match["grid"] or ""), triple(match["block"] or ""), match["cc"],
+                  match["invocations"])
+    name = block.kernel  # older versions printed a date where the grid stands now
+    block.damaged = (not block.grid and not match["date"]) or name.count("(") != name.count(")") or bool(
+        re.search(r"\)x\(|, (?:Context|Device|CC) ", name))
+    return block
 
 
 def _row(line: str, spans: list[tuple[int, int]], block: Block) -> None:
+    """A row keeps to the columns that the lines of dashes draw; anything else between them is counted as damaged."""
     name = line[:spans[0][1]].strip()
     edges = [end for _, end in spans]
     parts = [line[a:b].strip() for a, b in zip(edges, [*edges[1:-1], len(line)])]
-    if not name or len(parts) < 2:
+    between = [line[:spans[0][0]], *(line[a:b] for (_, a), (b, _) in itertools.pairwise(spans))]
+    if not name or len(parts) < 2 or any(map(str.strip, between)) or "  " in name or len(line.rstrip()) < edges[-1]:
+        block.damaged += 1
         return
     if name == "Metric Name":
         block.columns = parts[1:]
@@ -97,6 +106,9 @@ def collect(blocks: list[Block], out: RawFile) -> None:
     summed = 0
     if blocks and (blocks[-1].open or not blocks[-1].rules):
         out.notes.append("The page ends inside a table: it is cut short, and its last value may be too.")
+    damaged = sum(block.damaged for block in blocks)
+    if damaged:
+        out.notes.append(f"{damaged} lines of the page are damaged or not ncu's; what they lack was left out.")
     for block in filter(lambda block: block.rows, blocks):
         launch = RawLaunch(block.kernel, cc=block.cc, grid=block.grid, block=block.block)
         if block.ranges:

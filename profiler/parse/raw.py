@@ -24,7 +24,8 @@ class RawFile:
     """All launches of one file. form: which of the forms it was; decimal: its decimal mark; notes: what reading had
     to say.
 
-    session: what a report says of the run (ncu version, driver, ...), in the keys of profile.json.
+    session: what a report says of the run (ncu version, driver, ...), in the keys of profile.json. header: names of the
+    columns of CSV tables.
     """
 
     form: str
@@ -33,10 +34,10 @@ class RawFile:
     notes: list[str] = field(default_factory=list)
     session: dict[str, Any] = field(default_factory=dict)
     text: bool = False
+    header: set[str] = field(default_factory=set)
 
 
 OWN_DOMAIN = "flashscope"
-SUMMED = "{} rows are summaries: each holds averages over all invocations of a kernel, not one launch."
 SUMMED = "{} rows are summaries: each holds averages over all invocations of a kernel, not one launch."
 
 

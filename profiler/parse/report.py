@@ -57,8 +57,8 @@ def read(path: Path, name: str, progress: Callable[[int, int], None] = lambda do
             last = time.monotonic()
             progress(number + 1, len(actions))
     if not any(launch.kernel or launch.metrics for launch in out.launches):
-        raise DamagedFile(f"{name} is damaged: NVIDIA's reader finds {len(actions)} launches in it, all of them without a "
-                          "name or a counter.", remedy=OWN_REMEDY)
+        raise DamagedFile(f"{name} is damaged: NVIDIA's reader finds {len(actions)} launches in it, none with a name "
+                          "or a counter.", remedy=OWN_REMEDY)
     if left_out:
         out.notes.append(f"A large report: {left_out} metrics a launch that no page uses were not read.")
     if kinds - {ncu_report.IAction.WorkloadType_KERNEL}:

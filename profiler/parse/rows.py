@@ -5,20 +5,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from profiler.metrics import units
 from profiler.parse import nvtx
 from profiler.parse.numbers import Format, looks_numeric
 from profiler.parse.raw import SUMMED, RawFile, RawLaunch, triple
+from profiler.parse.tables import IDENTITY, Table
 
-if TYPE_CHECKING:
-    from profiler.parse.tables import Table
-
-IDENTITY = frozenset((
-    "ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Context", "Stream", "Block Size", "Grid Size",
-    "Device", "CC", "Invocations", "Section Name", "Rule Name", "Rule Type", "Rule Description",
-    "Estimated Speedup Type", "Estimated Speedup"))
 SUMMARY = {"Minimum": " [minimum]", "Maximum": " [maximum]"}
 SAMPLE = 200_000  # cells that are asked for the number format
 
@@ -54,16 +48,18 @@ def collect(tables: list[Table], numbers: Format, out: RawFile) -> None:
             short += _wide(table, index, numbers, known, out)
         else:
             short += _long(table, index, known, out)
+        out.header |= set(table.header)
     short += sum(table.cut for table in tables)
     if short:
         out.notes.append(f"{short} lines are cut short or damaged; what they lack was left out.")
-    names: dict[Any, set[str]] = {}
-    for key, launch in known.items():
-        if len(key) > 3 and key[1] and launch.kernel:
-            names.setdefault(key[:2], set()).add(launch.kernel)
+    names: dict[Any, set[Any]] = {}
+    for key in known:
+        if len(key) > 3 and key[1] and all(key[2:5]):
+            names.setdefault(key[:2], set()).add(key[2:5])
     twice = sum(len(kernels) > 1 for kernels in names.values())
     if twice:
-        out.notes.append(f"{twice} launch numbers belong to two kernels: the file is damaged, or holds two runs.")
+        out.notes.append(f"{twice} launch numbers belong to two kernels, or to two grids of one: the file is damaged, "
+                         "or holds two runs.")
 
 
 class _Row:
@@ -85,6 +81,11 @@ def _launch(cell: _Row) -> RawLaunch:
         kernel=cell("Kernel Name") or None, cc=_cc(cell("CC")), grid=triple(cell("Grid Size")),
         block=triple(cell("Block Size")),
         ranges=ranges)
+
+
+def _odd(cell: _Row) -> bool:
+    """Whether a cell that says which launch it is holds something else than it must."""
+    return any(cell(name) and triple(cell(name)) is None for name in ("Grid Size", "Block Size"))
 
 
 def _cc(text: str) -> str | None:
@@ -124,6 +125,7 @@ def _long(table: Table, index: int, known: dict[Any, RawLaunch], out: RawFile) -
         if launch is None:
             launch = known[key] = _launch(cell)
             out.launches.append(launch)
+            short += _odd(cell)
             if summary:
                 summed += 1
                 launch.metrics.append(("Invocations", "", cell("Invocations")))
@@ -166,7 +168,8 @@ def _wide(table: Table, index: int, numbers: Format, known: dict[Any, RawLaunch]
                          "are kept as they came and not used. Export again with --print-units base.")
     elif not unit_row and rows:
         out.notes.append("The table has no row of units; values were taken to be in base units (byte, ns, hz).")
-    short = 0
+    short, again = 0, 0
+    mine: dict[Any, list[str]] = {}
     for number, row in enumerate(rows):
         cell = _Row(place, row)
         if "ID" in place and not cell("ID"):
@@ -180,7 +183,13 @@ def _wide(table: Table, index: int, numbers: Format, known: dict[Any, RawLaunch]
         if launch is None:
             launch = known[key] = _launch(cell)
             out.launches.append(launch)
-        launch.metrics += [(table.header[i], unit[i], row[i].strip()) for i in columns if i < len(row)]
+            short += _odd(cell)
+        again += key in mine
+        if mine.setdefault(key, row) is row or row != mine[key]:
+            launch.metrics += [(table.header[i], unit[i], row[i].strip()) for i in columns if i < len(row)]
+    if again:
+        out.notes.append(f"{again} rows repeat the number, process and kernel of a row before them: they were read as "
+                         "the same launch.")
     return short
 
 

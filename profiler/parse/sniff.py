@@ -30,6 +30,9 @@ _SUFFIXES = {
     ".pickle": ("a Python pickle", "Pickles are never opened: they can run code."),
     ".pkl": ("a Python pickle", "Pickles are never opened: they can run code."),
 }
+# Marks at the start of a text, longest first; and, without one, where the zeros of ASCII letters lie in two bytes.
+MARKS = ((b"\xff\xfe\x00\x00", "utf-32"), (b"\x00\x00\xfe\xff", "utf-32"), (b"\xef\xbb\xbf", "utf-8-sig"),
+         (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"))
 GENERAL = "FlashScope opens Nsight Compute reports (.ncu-rep, .ncu-repz), their CSV and text exports, and bundles."
 
 
@@ -72,8 +75,21 @@ def _refuse(name: str, what: str, remedy: str) -> None:
     raise UnsupportedFile(f"{name} is {what}, not something Nsight Compute writes.", remedy=remedy or GENERAL)
 
 
+def encoding(head: bytes) -> str:
+    """The encoding that the first bytes of a text give away, "" when they do not. UTF-16 is what PowerShell's ``>``
+    writes, with a mark; other tools leave the mark out."""
+    for mark, codec in MARKS:
+        if head.startswith(mark):
+            return codec
+    even, odd = head[0:4096:2], head[1:4096:2]
+    for zeros, letters, codec in ((odd, even, "utf-16-le"), (even, odd, "utf-16-be")):
+        if len(zeros) > 1 and zeros.count(0) > 0.9 * len(zeros) and letters.count(0) < 0.02 * len(letters):
+            return codec
+    return ""
+
+
 def _is_text(head: bytes) -> bool:
-    if head.startswith((b"\xff\xfe", b"\xfe\xff")) or any(word in head for word in NCU_WORDS):
+    if encoding(head) or any(word in head for word in NCU_WORDS):
         return True  # whatever bytes a program printed among it
     control = sum(1 for byte in head if byte < 9 or (13 < byte < 32 and byte != 27))
     return control <= len(head) // 200

@@ -7,11 +7,16 @@ import re
 from collections.abc import Callable, Iterator
 
 from profiler import metrics
+from profiler.errors import DamagedFile
 from profiler.parse.numbers import looks_numeric, looks_numeric_or_none
 
 DELIMITERS = (",", ";", "\t")
 LONGEST_JOINED = 1 << 20  # characters of a row that goes on over line breaks
 WANTED = metrics.raw_names() | metrics.SHOWN_NAMES
+IDENTITY = frozenset((
+    "ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Context", "Stream", "Block Size", "Grid Size",
+    "Device", "CC", "Invocations", "Section Name", "Rule Name", "Rule Type", "Rule Description",
+    "Estimated Speedup Type", "Estimated Speedup"))
 csv.field_size_limit(1 << 24)
 
 
@@ -24,6 +29,7 @@ class Table:
 
     def __init__(self, kind: str, full: list[str], delimiter: str, lean: bool = False):
         self.kind, self.full, self.delimiter = kind, full, delimiter
+        self.quoted = False  # whether every cell is: then one that is not is program output inside a row
         self.full_place = {name: i for i, name in enumerate(full)}
         self.rows: list[list[str]] = []
         self.cut = 0
@@ -42,7 +48,10 @@ class Table:
         if self.delimiter not in record and len(self.full) > 1:
             return
         cells = _cells(record, self.delimiter)
-        if not _belongs(cells, self):
+        if self.quoted and not record.startswith('"') and (start := _ROW.search(record)):
+            record = record[start.start():]
+            cells = _cells(record, self.delimiter)
+        if not _belongs(cells, self) or (self.quoted and record.count(f'"{self.delimiter}"') < len(cells) - 1):
             self.cut += _begins(record, self)
             return
         if self._picked is not None:
@@ -63,7 +72,16 @@ def _cells(line: str, delimiter: str) -> list[str]:
         return []
 
 
+# How quoted rows and headers begin, behind what a program printed without a line break.
+_ROW = re.compile(r'"\d+"[,;\t]"\d+"[,;\t]"')
+_HEADER = re.compile(r'"(?:ID"[,;\t]"Process ID|Process ID"[,;\t]"Process Name)"[,;\t]')
 RAW_NAME = re.compile(r"[a-z0-9]+__[a-z0-9_]+(?:\.[a-z0-9_]+)*(?: \[[^\]]*\])?")
+
+
+def _repeated(header: list[str]) -> str:
+    """A name that only one column can have and two do: then cells and names have come apart; "" when there is none."""
+    own = [name for name in header if name in IDENTITY or name.startswith("Metric ")]
+    return next((name for name in own if own.count(name) > 1), "")
 
 
 def _kind(header: list[str]) -> str:
@@ -80,6 +98,8 @@ def delimited(line: str) -> tuple[str, str, list[str]] | None:
     """(kind, delimiter, header) when ``line`` is the header of a table."""
     if "__" not in line and "Metric Name" not in line:
         return None
+    if not line.startswith('"') and (start := _HEADER.search(line)):
+        line = line[start.start():]
     for delimiter in DELIMITERS:
         if delimiter in line or (delimiter == "," and RAW_NAME.fullmatch(line.strip().strip('"'))):
             header = [cell.strip() for cell in _cells(line, delimiter)]
@@ -102,10 +122,15 @@ def find(lines: list[str], lean: bool = False, progress: Callable[[int, int], No
             continue
         header = delimited(record)
         if header:
+            if twice := _repeated(header[2]):
+                raise DamagedFile(f"The header of a table names the column {twice!r} twice: the file is damaged, and "
+                                  "which value belongs to which column cannot be told.",
+                                  remedy="Export it again with ncu.")
             if table is None or header[2] != table.full:
                 if table is not None:
                     yield table
                 table = Table(header[0], header[2], header[1], lean)
+                table.quoted = record.count(f'"{header[1]}"') >= len(header[2]) - 1 > 0
         elif table is not None:
             table.add(record)
     if table is not None:
@@ -122,22 +147,35 @@ def _belongs(cells: list[str], table: Table) -> bool:
     if table.kind in ("long", "summary"):
         if len(cells) <= place["Metric Name"] or ("ID" in place and not cells[place["ID"]].strip().isdecimal()):
             return False
-        return all(re.fullmatch(pattern, cells[place[name]].strip()) for name, pattern in _SHAPES if name in place)
+        upto = place["Metric Value" if table.kind == "long" else "Average"] + 1  # a rule's text may hold line breaks
+        return _shaped(cells, place) and not any("\n" in cell for cell in cells[:upto])
+    if any("\n" in cell for cell in cells):
+        return False
     if "ID" in place:
         key = cells[place["ID"]].strip() if len(cells) > place["ID"] else "x"
-        return (key.isdecimal() or key == "") and len(cells) > len(table.full) // 2
+        return (key.isdecimal() or key == "") and len(cells) > len(table.full) // 2 and _shaped(cells, place)
     return len(cells) == len(table.full) and (not table.rows or any(map(looks_numeric_or_none, cells)))
 
 
-_SHAPES = (("CC", r"(?:\d+[.,]\d+)?"), ("Block Size", r"(?:\(.*\))?"), ("Grid Size", r"(?:\(.*\))?"))
+_SHAPES = (("CC", r"(?:\d+[.,]\d+)?"), ("Block Size", r"(?:\([^)]*\))?"), ("Grid Size", r"(?:\([^)]*\))?"),
+           ("Process ID", r"\d*"))
+
+
+def _shaped(cells: list[str], place: dict[str, int]) -> bool:
+    """Whether the cells that identify a launch look as they must: under a damaged header they are other columns'."""
+    return all(place[name] < len(cells) and re.fullmatch(pattern, cells[place[name]].strip())
+               for name, pattern in _SHAPES if name in place)
 
 
 def _begins(record: str, table: Table) -> bool:
-    """Whether a line that is no row begins as one: with a quoted launch number, or with numbers only."""
-    first, *rest = record.split(table.delimiter)
+    """Whether a line that is no row was one before it was damaged: it begins as one, or has half of its cells."""
+    half = len(table.full) // 2
+    if table.quoted:
+        return record.count(f'"{table.delimiter}"') >= half or bool(re.match(r'"\d+"', record))
+    pieces = record.split(table.delimiter)
     if "ID" in table.full_place:
-        return record.startswith('"') and first.strip('" ').isdecimal()
-    return table.kind == "wide" and bool(rest) and all(looks_numeric(cell) for cell in (first, *rest))
+        return bool(re.match(r'"\d+"', record)) or (len(pieces) >= half and pieces[0].strip().isdecimal())
+    return table.kind == "wide" and len(pieces) > half and 2 * sum(map(looks_numeric, pieces)) >= len(pieces)
 
 
 def _records(lines: list[str]) -> Iterator[str]:
@@ -148,9 +186,10 @@ def _records(lines: list[str]) -> Iterator[str]:
         if line.startswith('"') and line.count('"') % 2:
             joined = line
             for extra in range(1, 30):
-                if index + extra >= len(lines) or lines[index + extra].startswith("=="):
+                following = lines[index + extra] if index + extra < len(lines) else "=="
+                if following.startswith("==") or _ROW.match(following):
                     break
-                joined += "\n" + lines[index + extra]
+                joined += "\n" + following
                 if len(joined) > LONGEST_JOINED:
                     break
                 if joined.count('"') % 2 == 0:

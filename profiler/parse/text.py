@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from profiler.errors import CountersNotPermitted, NoLaunches, UnsupportedFile
-from profiler.parse import page, rows, tables
+from profiler.parse import page, rows, sniff, tables
 from profiler.parse.numbers import Format
 from profiler.parse.raw import RawFile
 
@@ -15,18 +16,29 @@ PERMISSION_REMEDY = (
     "/etc/modprobe.d, then reboot; Windows: NVIDIA Control Panel, Manage GPU Performance Counters), or run ncu as "
     "administrator. On a rented GPU ask the provider.")
 HOW = ("Give it a report (.ncu-rep), or an export: `ncu --import report.ncu-rep --csv --page raw > export.csv`.")
+# Words and shapes of keys, password files and tokens: of such a file nothing is repeated, not even to its owner.
+SECRET = re.compile(
+    r"(?i)pass(?:wd|word|phrase)|secret|private.key|api.?key|credential|authorization|bearer |token|BEGIN [A-Z ]+-----|"
+    r"ssh-(?:rsa|ed25519|dss)|^[^:\s]+:[^:\s]*:\d*:\d*:|(?<![\w+=-])(?=[\w+=-]*\d)(?=[\w+=-]*[A-Za-z])"
+    r"[\w+=-]{24,}", re.MULTILINE)
 LEAN = 32 << 20  # bytes: of a larger export only the metrics that something uses are kept
 
 
 def decode(data: bytes) -> tuple[str, list[str]]:
-    """Text and what there is to say of its encoding. UTF-16 is what PowerShell's ``>`` writes."""
-    for mark, codec in ((b"\xef\xbb\xbf", "utf-8-sig"), (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16")):
-        if data.startswith(mark):
-            return data.decode(codec, errors="replace"), []
+    """Text and what there is to say of its encoding. A byte of zero or one that cannot be read stays in the text as
+    U+FFFD: what it stood in is no number then."""
+    codec = sniff.encoding(data[:4096])
+    plain = codec in ("", "utf-8-sig")
+    notes = [] if plain else [f"The text was read as {codec[:6].upper()}."]
     try:
-        return data.decode("utf-8"), []
+        text = data.decode(codec or "utf-8")
     except UnicodeDecodeError:
-        return data.decode("latin-1"), ["The text is not UTF-8; names with other than ASCII letters may look wrong."]
+        if plain:
+            notes.append("The text is not UTF-8; names with other than ASCII letters may look wrong.")
+        text = data.decode("latin-1" if plain else codec, errors="replace").removeprefix("\xef\xbb\xbf")
+    if "\x00" in text or (not plain and ("\ufffd" in text or any(word in data for word in sniff.NCU_WORDS))):
+        notes.append("Part of the text is damaged or in another encoding, and was not read.")
+    return text.replace("\x00", "\ufffd").lstrip("\ufeff"), notes
 
 
 def read(data: bytes, progress: Callable[[int, int], None] = lambda done, total: None) -> RawFile:
@@ -36,7 +48,7 @@ def read(data: bytes, progress: Callable[[int, int], None] = lambda done, total:
     """
     progress(0, data.count(b"\n") + 1)
     text, notes = decode(data)
-    lines = text.replace("\r\n", "\n").replace("\r", "\n").replace("\x00", "").split("\n")
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     found = list(tables.find(lines, len(data) > LEAN, progress))
     pages = page.find(lines) if not found else []
     if not found and not pages:
@@ -72,7 +84,7 @@ def _form(found: list[tables.Table], pages: list[page.Block]) -> str:
 
 
 def _refuse(text: str, lines: list[str]) -> None:
-    first = "\n".join(line[:200] for line in lines[:8])
+    first = _beginning(lines)
     if PERMISSION in text:
         raise CountersNotPermitted(f"The file holds no measurements: ncu may not read the counters ({PERMISSION}).",
                                    remedy=PERMISSION_REMEDY, detail=first)
@@ -82,6 +94,12 @@ def _refuse(text: str, lines: list[str]) -> None:
                          detail=first)
     if any(map(tables.delimited, lines)) or "==PROF==" in text:
         raise NoLaunches("The file holds no kernel launch, only what surrounds a table.", remedy=HOW, detail=first)
-    shown = " / ".join(line.strip()[:60] for line in lines if line.strip())[:160]
-    raise UnsupportedFile(f"No Nsight Compute table found in this file, which begins: {shown}", remedy=HOW,
-                          detail=first)
+    shown = " / ".join(line.strip()[:60] for line in first.split("\n") if line.strip())[:160]
+    begins = f", which begins: {shown}" if shown else "; its first lines are blank, or not shown as they may be secret."
+    raise UnsupportedFile(f"No Nsight Compute table found in this file{begins}", remedy=HOW, detail=first)
+
+
+def _beginning(lines: list[str]) -> str:
+    """The first lines, for whoever wonders what file this is; nothing of a file that may hold secrets."""
+    text = "\n".join(line[:200] for line in lines[:200])
+    return "" if SECRET.search(text) else "\n".join(line[:200] for line in lines[:8])

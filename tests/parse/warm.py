@@ -24,7 +24,7 @@ class Forked:
         if self.pid == 0:
             _child(folder, write)
         os.close(write)
-        self.stdout = open(read, "rb")
+        self.stdout = open(read, "rb")  # noqa: SIM115
 
     def poll(self) -> int | None:
         with self._lock:
@@ -51,7 +51,7 @@ def _child(folder: Path, write: int) -> None:
         nothing = os.open(os.devnull, os.O_RDWR)
         for source, target in ((nothing, 0), (write, 1), (nothing, 2)):
             os.dup2(source, target)
-        sys.stdout = open(1, "w", closefd=False)
+        sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
         os.chdir(folder)
         code = worker.do(folder)
         sys.stdout.flush()

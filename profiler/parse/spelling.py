@@ -1,0 +1,44 @@
+"""Names that damage made: one letter away from a name that is used, which is then missing."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable
+
+from profiler import metrics
+from profiler.parse.tables import IDENTITY
+
+OPERATIONS = ("mma", "add", "mul", "fma")  # one letter before these is an operand type: hmma and dmma are both right
+KNOWN = metrics.raw_names() | metrics.SHOWN_NAMES
+
+
+def notes(found: Iterable[str], header: Iterable[str] = ()) -> list[str]:
+    """What there is to say of the metric names ``found`` and of the column names ``header`` of a CSV table.
+
+    A flipped bit in a name moves its values to a name that nothing uses; no other sign of it is left in the file.
+    """
+    columns = set(header)
+    names = set(found) | columns
+    known = KNOWN | IDENTITY if columns else KNOWN
+    said = []
+    for name in sorted(names - KNOWN - IDENTITY):
+        gaps = (gap for gap in _gaps(name) if not gap[1].startswith(OPERATIONS))
+        near = {one for gap in gaps for one in _index(bool(columns)).get(gap, ())} & known - names
+        if near:
+            said.append(f"{name!r} is no name that is used and one letter from {min(near)!r}, which is missing: "
+                        "the file may be damaged there.")
+    return said
+
+
+def _gaps(name: str) -> Iterable[tuple[str, str]]:
+    return ((name[:i], name[i + 1:]) for i in range(len(name)))
+
+
+@functools.lru_cache(maxsize=2)
+def _index(columns: bool) -> dict[tuple[str, str], list[str]]:
+    """Known names by what is left of them without each of their letters."""
+    index: dict[tuple[str, str], list[str]] = {}
+    for name in KNOWN | IDENTITY if columns else KNOWN:
+        for gap in _gaps(name):
+            index.setdefault(gap, []).append(name)
+    return index
