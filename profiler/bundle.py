@@ -7,25 +7,48 @@ empty and the configuration key in ``launches`` is null.
 from __future__ import annotations
 
 import json
+import shutil
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pandas as pd
 
 from profiler import table
 from profiler.errors import BadInput, DamagedFile, NewerSchema
 
+T = TypeVar("T")
 SCHEMA_VERSION = 1
 PROFILE = "profile.json"
 KINDS: dict[str, type] = {"gpu": dict, "commands": dict, "ceilings": list, "notes": list, "kind": str,
                           "counters": bool}
-MOST_METRICS = 1_000_000  # rows; of a larger table only those that a column uses are loaded: memory stays bounded
+MOST_METRICS = 1_000_000  # rows; a larger table stays in its file and is read launch by launch: memory stays bounded
+
+
+class OnDisk:
+    """A metrics table too large for memory, left in its file. rows: how many it has."""
+
+    def __init__(self, path: Path):
+        self.path, self.rows = path, table.rows(path)
+        table.read_names("metrics", path)
+
+    def of(self, launch: int) -> pd.DataFrame:
+        """The rows of one launch."""
+        return table.read("metrics", self.path, launch)
+
+    def parts(self) -> Iterator[pd.DataFrame]:
+        """All rows, a part at a time."""
+        return table.parts("metrics", self.path)
 
 
 @dataclass(frozen=True)
 class Bundle:
-    """profile: provenance (keys in DESIGN.md); the tables follow profiler.table; notes: what reading had to say."""
+    """profile: provenance (keys in DESIGN.md); the tables follow profiler.table; notes: what reading had to say.
+
+    on_disk: the metrics where they are too large for memory; ``metrics`` is then empty and ``raw`` reads one launch.
+    reread: gives every raw metric of a launch where ``metrics`` holds only those that something uses (large reports).
+    """
 
     name: str
     profile: dict[str, Any] = field(default_factory=dict)
@@ -33,6 +56,8 @@ class Bundle:
     metrics: pd.DataFrame = field(default_factory=lambda: table.make("metrics"))
     timings: pd.DataFrame = field(default_factory=lambda: table.make("timings"))
     notes: tuple[str, ...] = ()
+    on_disk: OnDisk | None = None
+    reread: Callable[[int], pd.DataFrame] | None = None
 
     @property
     def has_counters(self) -> bool:
@@ -43,6 +68,27 @@ class Bundle:
         """The same bundle under another name, in its rows too."""
         source = pd.array([name] * len(self.launches), dtype="string")
         return replace(self, name=name, launches=self.launches.assign(source=source))
+
+    @property
+    def metric_count(self) -> int:
+        """Rows of raw metrics, in memory or on disk."""
+        return self.on_disk.rows if self.on_disk else len(self.metrics)
+
+    def raw(self, launch: int) -> pd.DataFrame:
+        """The raw metrics of one launch: a slice where the table is in order of launches, as readers write it."""
+        if self.on_disk:
+            return self.on_disk.of(launch)
+        numbers = self.metrics["launch"]
+        if numbers.is_monotonic_increasing:
+            return self.metrics.iloc[numbers.searchsorted(launch, "left"):numbers.searchsorted(launch, "right")]
+        return self.metrics[numbers == launch]
+
+    def once(self, function: Callable[[Bundle], T]) -> T:
+        """``function`` of this bundle, computed once and kept with it; read the result, never change it."""
+        kept: dict[Any, Any] = self.__dict__.setdefault("_once", {})
+        if function not in kept:
+            kept[function] = function(self)
+        return kept[function]
 
 
 def read(folder: Path) -> Bundle:
@@ -68,17 +114,16 @@ def read(folder: Path) -> Bundle:
             remedy="Update FlashScope to open it.",
         )
     notes = tuple(str(note) for note in profile.get("notes", ()))
-    frames, files = {}, {name: Path(folder) / f"{name}.parquet" for name in table.TABLES}
-    for name, file in files.items():
-        part = "used_for" if name == "metrics" and file.is_file() and table.rows(file) > MOST_METRICS else None
-        frames[name] = table.read(name, file, part) if file.is_file() else table.make(name)
-        if part:
-            notes += (f"{table.rows(file):,} raw metrics, of which only those that a column uses are loaded.",)
+    files = {name: Path(folder) / f"{name}.parquet" for name in table.TABLES}
+    large = files["metrics"].is_file() and table.rows(files["metrics"]) > MOST_METRICS
+    frames = {name: table.read(name, file) if file.is_file() and not (large and name == "metrics") else table.make(name)
+              for name, file in files.items()}
+    on_disk = OnDisk(files["metrics"]) if large else None
     twice = frames["launches"]["launch"][frames["launches"]["launch"].duplicated()]
     if len(twice):
         raise BadInput(f"{Path(folder).name}: launch {twice.iloc[0]} stands more than once in launches.parquet.",
                        remedy="Rows were added twice: import the original reports again.")
-    return Bundle(Path(folder).name, profile, notes=notes, **frames).renamed(Path(folder).name)
+    return Bundle(Path(folder).name, profile, notes=notes, on_disk=on_disk, **frames).renamed(Path(folder).name)
 
 
 def write(bundle: Bundle, folder: Path) -> Path:
@@ -87,6 +132,9 @@ def write(bundle: Bundle, folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     profile = {**bundle.profile, "schema_version": SCHEMA_VERSION, "notes": list(bundle.notes)}
     for name in table.TABLES:
-        table.write(name, getattr(bundle, name), folder / f"{name}.parquet")
+        if name == "metrics" and bundle.on_disk:
+            shutil.copyfile(bundle.on_disk.path, folder / "metrics.parquet")
+        else:
+            table.write(name, getattr(bundle, name), folder / f"{name}.parquet")
     (folder / PROFILE).write_text(json.dumps(profile, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     return folder

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import getpass
+import itertools
 import json
 import re
 import socket
@@ -120,8 +121,9 @@ def _texts(bundle: Bundle) -> Iterator[tuple[str, str]]:
     yield "name", bundle.name
     yield from walk("profile.json", bundle.profile)
     yield from walk("notes", list(bundle.notes))
-    for table in ("launches", "metrics", "timings"):
-        frame = getattr(bundle, table)
+    tables = [("launches", bundle.launches), ("metrics", bundle.metrics), ("timings", bundle.timings)]
+    on_disk = (("metrics", part) for part in (bundle.on_disk.parts() if bundle.on_disk else ()))
+    for table, frame in itertools.chain(tables, on_disk):
         for column in frame.columns:
             if str(frame[column].dtype) in ("string", "object", "str"):
                 for text in frame[column].dropna().unique():

@@ -8,7 +8,8 @@ A value that was not measured is null, never 0.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 import pandas as pd
 from pandas.api.types import is_float_dtype
 
-from profiler.errors import BadInput, DamagedFile
+from profiler.errors import BadInput, DamagedFile, FlashScopeError
 from profiler.spec import CONFIG_KEY
 
 TEXT, WHOLE, REAL, FLAG = "string", "Int64", "Float64", "boolean"
@@ -177,17 +178,41 @@ def write(table: str, frame: pd.DataFrame, path: Path) -> None:
     validate(table, frame).to_parquet(path, index=False, compression="zstd")
 
 
-def read(table: str, path: Path, present: str | None = None) -> pd.DataFrame:
-    """Read a parquet file and check it against the schema; present: only rows in which this column is not null."""
-    from pyarrow import dataset
-
-    try:
-        filters = None if present is None else dataset.field(present).is_valid()
+def read(table: str, path: Path, launch: int | None = None) -> pd.DataFrame:
+    """Read a parquet file and check it against the schema; launch: only the rows of that one."""
+    filters = None if launch is None else [("launch", "==", launch)]
+    with _readable(path):
         frame = pd.read_parquet(path, dtype_backend="numpy_nullable", filters=filters)
+    return check(table, validate(table, frame))
+
+
+def parts(table: str, path: Path) -> Iterator[pd.DataFrame]:
+    """The rows of a parquet file, a row group at a time."""
+    from pyarrow import parquet
+
+    with _readable(path), parquet.ParquetFile(path) as file:
+        for number in range(file.num_row_groups):
+            yield validate(table, file.read_row_group(number).to_pandas())
+
+
+def read_names(table: str, path: Path) -> None:
+    """Check the columns of a parquet file against the schema without reading it."""
+    from pyarrow import parquet
+
+    with _readable(path):
+        names = parquet.read_schema(path).names
+    validate(table, pd.DataFrame(columns=names))
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except FlashScopeError:
+        raise
     except Exception as error:  # pyarrow raises many classes for a damaged file
         raise DamagedFile(f"{path.name}: not a readable parquet table ({str(error)[:120]}).",
                           remedy="Copy the bundle again, or import the original reports again.") from error
-    return check(table, validate(table, frame))
 
 
 def check(table: str, frame: pd.DataFrame) -> pd.DataFrame:
@@ -220,12 +245,22 @@ def rows(path: Path) -> int:
 
 def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
     """Rows as plain dicts for JSON: null stays None, a whole number is an int (counters are)."""
-    def plain(value: Any) -> Any:
-        if value is None or value is pd.NA or (isinstance(value, float) and value != value):
-            return None
-        if hasattr(value, "item"):
-            value = value.item()
-        return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 2**53 else value
-
     names = list(frame.columns)
-    return [dict(zip(names, map(plain, row))) for row in frame.itertuples(index=False, name=None)]
+    return [dict(zip(names, row)) for row in zip(*(_plain(frame[name]) for name in names))]
+
+
+def _plain(column: pd.Series) -> list[Any]:
+    if not is_float_dtype(column):
+        return [_one(value) for value in column.to_numpy(dtype=object, na_value=None).tolist()]
+    values = column.to_numpy(dtype=float, na_value=float("nan"))
+    whole = (values % 1 == 0) & (abs(values) < 2**53)
+    return [None if value != value else int(value) if is_whole else value
+            for value, is_whole in zip(values.tolist(), whole.tolist())]
+
+
+def _one(value: Any) -> Any:
+    if value is None or value is pd.NA or (isinstance(value, float) and value != value):
+        return None
+    if hasattr(value, "item"):
+        value = value.item()
+    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 2**53 else value

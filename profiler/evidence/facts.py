@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 from profiler import model, table
@@ -102,11 +102,23 @@ class Facts:
     direction None, in every method: the bundle's own, which is forward unless it holds backward runs only.
     """
 
-    def __init__(self, bundle: Bundle):
+    bundle: Bundle
+    launches: list[Row]
+    gpu: dict[str, Any]
+    runs: list[Run]
+
+    def __new__(cls, bundle: Bundle) -> Facts:
+        """Gathered once and kept with the bundle: going through 20,000 launches takes a second."""
+        return bundle.once(cls._gathered)
+
+    @classmethod
+    def _gathered(cls, bundle: Bundle) -> Facts:
+        self = super().__new__(cls)
         self.bundle = bundle
         self.launches = table.records(bundle.launches)
-        self.gpu: dict[str, Any] = bundle.profile.get("gpu") or {}
+        self.gpu = bundle.profile.get("gpu") or {}
         self.runs = self._runs()
+        return self
 
     def _runs(self) -> list[Run]:
         found: dict[str, tuple[RunConfig, dict[str, list[Row]], list[Row]]] = {}
@@ -214,10 +226,14 @@ def configuration(row: Row) -> RunConfig | None:
     names = ("implementation", "batch", "heads", "nq", "nk", "head_dim", "dtype", "mask")
     if any(row.get(name) is None for name in names):
         return None
+    return _configuration(*(row.get(name) for name in (*names, "kv_heads", "direction", "parameters")))
+
+
+@lru_cache(maxsize=1 << 14)
+def _configuration(implementation: str, batch: Any, heads: Any, nq: Any, nk: Any, head_dim: Any, dtype: str, mask: str,
+                   kv_heads: Any, direction: str | None, parameters: str | None) -> RunConfig | None:
     try:
-        shape = AttentionShape(int(row["batch"]), int(row["heads"]), int(row["nq"]), int(row["nk"]),
-                               int(row["head_dim"]), int(row.get("kv_heads") or 0), row["dtype"], row["mask"])
-        return RunConfig(row["implementation"], shape, row.get("direction") or "forward",
-                         json.loads(row.get("parameters") or "{}"))
+        shape = AttentionShape(int(batch), int(heads), int(nq), int(nk), int(head_dim), int(kv_heads or 0), dtype, mask)
+        return RunConfig(implementation, shape, direction or "forward", json.loads(parameters or "{}"))
     except (BadInput, ValueError):
         return None

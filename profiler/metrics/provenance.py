@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from profiler.metrics import rules, tensor
 from profiler.metrics.ask import TENSOR_COLUMNS, missing_flag, unavailable
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,17 +38,9 @@ def provenance(bundle: Any, launch: int, column: str) -> Provenance:
 
 
 def _collected(bundle: Any, launch: int, column: str) -> tuple[str, ...]:
-    mine = _rows(bundle.metrics, launch)
+    mine = bundle.raw(launch)
     used = [column in columns.split() for columns in mine["used_for"].fillna("")]
     return tuple(str(name) for name in mine["metric"][used])
-
-
-def _rows(raw: pd.DataFrame, launch: int) -> pd.DataFrame:
-    """The raw metrics of one launch: a slice where the table is in order of launches, as readers write it."""
-    numbers = raw["launch"]
-    if numbers.is_monotonic_increasing:
-        return raw.iloc[numbers.searchsorted(launch, "left"):numbers.searchsorted(launch, "right")]
-    return raw[numbers == launch]
 
 
 def kind(column: str, names: tuple[str, ...]) -> str:

@@ -249,16 +249,22 @@ def test_a_bundle_of_tomorrow(tmp_path):
     refused(bundle_zip(tmp_path, newer), "mine.zip", NewerSchema)
 
 
-def test_of_a_very_large_table_only_what_is_used_is_loaded(tmp_path, monkeypatch):
+def test_a_very_large_table_stays_on_disk_and_is_read_launch_by_launch(tmp_path, monkeypatch):
     made = synthetic.bundle(lengths=(512,), masks=("full",), head_dims=(64,))
     unused = made.metrics.assign(metric="sm__other.sum", used_for=None)
     both = pd.concat([made.metrics, unused]).sort_values("launch", kind="stable", ignore_index=True)
     folder = bundles.write(replace(made, metrics=both), tmp_path / "large")
-    assert len(bundles.read(folder).metrics) == 2 * len(made.metrics)
+    assert len(bundles.read(folder).metrics) == bundles.read(folder).metric_count == 2 * len(made.metrics)
     monkeypatch.setattr(bundles, "MOST_METRICS", len(made.metrics))
-    part = bundles.read(folder)
-    assert set(part.metrics["metric"]) == {"dram__bytes_read.sum"} and len(part.metrics) == len(made.metrics)
-    assert any("only those that a column uses" in note for note in part.notes)
+    large = bundles.read(folder)
+    assert large.metrics.empty and large.metric_count == 2 * len(made.metrics)
+    assert large.raw(1)["metric"].tolist() == ["dram__bytes_read.sum", "sm__other.sum"]
+    assert large.raw(1)["value"].tolist() == [made.metrics["value"][1]] * 2
+    again = bundles.read(bundles.write(large, tmp_path / "copy"))
+    assert again.metric_count == large.metric_count and len(again.raw(1)) == 2
+    (folder / "metrics.parquet").write_bytes(b"PAR1 garbage PAR1")
+    with pytest.raises(DamagedFile, match=r"metrics\.parquet"):
+        large.raw(1)
 
 
 def test_a_zip_of_several_reports(tmp_path, small_report):
