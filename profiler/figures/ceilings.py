@@ -18,6 +18,8 @@ from profiler.model.roofs import ARCHITECTURE, COUNTERS, DATA_SHEET, ENTERED, ME
 INTEGER = ("int8", "int4", "int1")
 ENTRIES = {"dram": ("GB/s", 1e9, "B/s"), "tensor": ("TFLOP/s", 1e12, "FLOP/s")}  # what a visitor may enter, and in what
 OWN = (ENTERED, COUNTERS, MEASURED, ARCHITECTURE)  # anything else is a data sheet
+# Compute capabilities of chips whose device memory is no HBM.
+OTHER_MEMORY = {"GDDR": ("6.1", "7.5", "8.6", "8.9", "12.0"), "LPDDR": ("7.2", "8.7", "10.1", "11.0", "12.1")}
 STEADY = 0.9  # of the longest launch's clock: launches below it spent their time starting up, not working
 
 
@@ -67,6 +69,8 @@ def _of_one(name: str, rows: pd.DataFrame, profile: Mapping[str, Any]) -> list[R
         out.append(Roof("l1", LINE * sms * clock, "B/s", ARCHITECTURE, f"{LINE} B a cycle and SM × {sms:.0f} SMs × "
                                                                        f"{units.clock(clock)}"))
     out += core_roofs(row["cc"], sms, clock)
+    kind = next((word for word, ccs in OTHER_MEMORY.items() if str(row["cc"]) in ccs), "")
+    out = [replace(r, detail=kind) if r.name == "dram" and not r.detail else r for r in out]
     unique = {(r.name, r.source, r.detail, r.value): r for r in out}
     order = sorted(unique.values(), key=lambda r: r.source not in OWN)
     return [replace(r, how=f"{r.how}; {note}") if note and r.source in (COUNTERS, ARCHITECTURE) else r for r in order]

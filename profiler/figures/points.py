@@ -131,7 +131,8 @@ def _by_kernel(points: pd.DataFrame) -> pd.DataFrame:
     sums = ["flops", "bytes_counted", "ns"]
     total, known, size = groups[sums].sum(), groups[sums].count(), groups.size()
     out = total.where(known.eq(size, axis=0)).assign(
-        launch=groups["launch"].min(), count=size, work=groups["work"].first(), in_l2=groups["in_l2"].all()).reset_index()
+        launch=groups["launch"].min(), count=size, work=groups["work"].first(),
+        in_l2=groups["in_l2"].all()).reset_index()
     text = out["launch"].astype("string")
     others = (out["count"] - 1).map(units.whole)
     return out.assign(launches=text.where(out["count"].eq(1), text + " and " + others + " more"), whole=False,

@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 import plotly.graph_objects as go
 
-from profiler.figures import canvas, labels, style, units
+from profiler.figures import canvas, labels, roof_lines, style, units
 from profiler.figures import roofline_words as say
 from profiler.figures.place import LOWER_LEFT, LOWER_RIGHT, UPPER_LEFT, UPPER_RIGHT, Placer, text_width
 from profiler.figures.points import LEVEL_NAMES
-from profiler.model import Roof, pick, ridge
-from profiler.model.roofs import ARCHITECTURE, COUNTERS, ENTERED, MEASURED, ROOF_NAMES
+from profiler.model import Roof, ridge
+from profiler.model.roofs import ARCHITECTURE, ENTERED, ROOF_NAMES
 
 CROWD = 600  # of more places than this only those of the longest launches keep labels off; markers shrink
 KERNELS, REST = 12, "other kernels"  # of a report that is not ours so many kernels, the longest, get a look each
-SOURCES = {COUNTERS: "counters", MEASURED: "measured", ARCHITECTURE: "at the report's clock"}
-# anything else, a data sheet or a figure entered by hand, is dotted
-STROKES = {COUNTERS: "solid", MEASURED: "dashed", ARCHITECTURE: "dash-dotted"}
-DASH = {"solid": "solid", "dashed": "dash", "dotted": "dot", "dash-dotted": "dashdot"}
-SAME = 0.01  # a roof nearer than this to a better sourced one of its kind is named on that one
+WIDE = 7  # of more decades every second has a tick
 INTEGER_SYMBOL = "diamond-x"
 
 
@@ -39,7 +34,7 @@ def roofline(points: pd.DataFrame, roofs: Sequence[Roof] | Mapping[str, Sequence
     groups = {str(k): list(v) for k, v in roofs.items()} if isinstance(roofs, Mapping) else {"": list(roofs)}
     drawn = points[points["why_not_drawn"].isna()]
     raised = "" if drawn["bytes_kind"].eq("measured").all() else ", bytes below compulsory raised to it (predicted)"
-    groups = {name: _shown(name, group, drawn) for name, group in groups.items()}
+    groups = {name: roof_lines.shown(name, group, drawn) for name, group in groups.items()}
     sources = {roof.source for group in groups.values() for roof in group}
     foot = canvas.foot(profile or {}, f"points measured{raised}; roofs: solid from the report's counters, dashed "
                                        "measured, dotted from a data sheet"
@@ -56,11 +51,17 @@ def roofline(points: pd.DataFrame, roofs: Sequence[Roof] | Mapping[str, Sequence
                       f"{', in L2' if r.in_l2 else ''}" for r in named.itertuples()}
     integer = drawn["unit"].eq("op")
     beside = (max(text_width(text, s.body) for text in names.values()) + 3 * s.marker) / (0.8 * s.narrow)
-    limits = _limits(drawn, groups, level, beside)
+    gpus = roof_lines.looks(groups)
+    limits = _limits(drawn, groups, level, beside, 12 if gpus else 2.6)
     y_ticks = canvas.decades(*limits[2:])
+    lines = [line for name, group in groups.items() for line in roof_lines.lines_of(name, group, level, limits)]
+    ends = roof_lines.end_names(lines) if gpus else {}
     c = canvas.new(say.title(points, groups, level, arrow), say.subtitle(points, groups, level, about), foot, theme,
-                   size, left=canvas.beside([units.tick(v / 1e12) for v in y_ticks], s.body) + 1.9 * s.body)
-    x_axis, y_axis = canvas.log_axis(*limits[:2]), canvas.log_axis(*limits[2:])
+                   size, left=canvas.beside([units.tick(v / 1e12) for v in y_ticks], s.body) + 1.9 * s.body,
+                   right=canvas.beside(ends.values(), s.small) if ends else 0)
+    x_ticks = canvas.decades(*limits[:2])
+    x_ticks = x_ticks[::2] if len(x_ticks) > WIDE else x_ticks
+    x_axis, y_axis = canvas.log_axis(*limits[:2], ticks=x_ticks), canvas.log_axis(*limits[2:])
     y_axis["ticktext"] = [units.tick(v / 1e12) for v in y_axis["tickvals"]]
     c.figure.update_xaxes(**x_axis, title_text=f"{'' if integer.all() else 'arithmetic intensity, FLOP'}"
                           f"{' or ' if integer.any() and not integer.all() else ''}"
@@ -68,20 +69,25 @@ def roofline(points: pd.DataFrame, roofs: Sequence[Roof] | Mapping[str, Sequence
     c.figure.update_yaxes(**y_axis, title={"text": "TOP/s" if integer.all() else "TFLOP/s or TOP/s" if integer.any()
                                            else "TFLOP/s", "standoff": s.body / 2})
     placer = c.placer(x_axis["range"], y_axis["range"], True, True)
-    lines = [line for name, group in groups.items() for line in _lines(name, group, level, limits)]
     drawn = drawn.loc[sorted(drawn.index, key=lambda i: (style.layer(drawn["implementation"][i]), drawn["whole"][i]))]
     for line in lines:
         placer.avoid_line(line["x"], line["y"])
         c.figure.add_scatter(
             x=line["x"], y=line["y"], mode="lines", name=f"roof/{line['roof'].name}", hoverinfo="text",
             hovertext=line["hover"],
-            line={"color": style.SPECIAL if line["roof"].name == "special" else t.ink if line["active"] else t.muted,
+            line={"color": gpus[line["device"]].colour if gpus else style.SPECIAL if line["roof"].name == "special" else
+                  t.ink if line["active"] else t.muted,
                   "width": s.line * (2.6 if line["tie"] else 1 if line["active"] else 0.5),
-                  "dash": DASH[line["dash"]]})
+                  "dash": roof_lines.DASH[line["dash"]]})
+    if gpus:
+        texts = [(ends[i], limits[1], lines[i]["y"][1]) for i in ends]
+        for spot in placer.column(texts, s.small, distance=6, outside=c.right - s.edge):
+            canvas.write(c, spot, s.small, x_log=True, y_log=True, name="roof")
+        roof_lines.key(c, placer, lines, gpus, limits[0], limits[3])
     cells = {(_place(r.intensity), _place(r.flops_per_s)): r for r in drawn.itertuples()}
     for r in sorted(cells.values(), key=lambda r: -r.ns)[:CROWD]:
         placer.avoid_point(r.intensity, r.flops_per_s, _marker(r, s) * 0.6)
-    _points(c, drawn, groups, level)
+    _points(c, drawn, groups, level, gpus)
     _arrow(c, placer, points, arrow, words)
     longest = named.sort_values("ns", ascending=False).drop_duplicates(["label", "source"])  # a kernel is named once
     ranked = sorted(longest.itertuples(), key=lambda r: (-style.layer(r.implementation), -r.ns))[:12]
@@ -91,7 +97,8 @@ def roofline(points: pd.DataFrame, roofs: Sequence[Roof] | Mapping[str, Sequence
             [placer.put(*texts[0], s.body, distance=s.marker * 0.9)]
         for spot in spots:
             canvas.write(c, spot, s.body, x_log=True, y_log=True)
-    _name_roofs(c, placer, lines)
+    if not gpus:
+        roof_lines.name_on_lines(c, placer, lines)
     steps = drawn.drop(named.index)
     shared = [near for _, near in steps.groupby([steps["intensity"].map(_place), steps["flops_per_s"].map(_place)])]
     shown = {near.index[0]: ", ".join(map(labels.escape, near["label"].drop_duplicates())) for near in shared}
@@ -102,15 +109,17 @@ def roofline(points: pd.DataFrame, roofs: Sequence[Roof] | Mapping[str, Sequence
     return canvas.finish(c, pd.concat([points.assign(kind="point"), _roof_rows(groups)], ignore_index=True))
 
 
-def _points(c: canvas.Canvas, drawn: pd.DataFrame, groups: say.Groups, level: str) -> None:
-    """One trace an implementation, or a long kernel where the report is not ours; the more points, the smaller."""
+def _points(c: canvas.Canvas, drawn: pd.DataFrame, groups: say.Groups, level: str,
+            gpus: Mapping[str, style.Mark]) -> None:
+    """One trace an implementation, a long kernel or a GPU where the report is not ours; the more points, the
+    smaller."""
     foreign = drawn[drawn["implementation"].isna()]
     longest = foreign.groupby("label", sort=False)["ns"].sum().astype(float).nlargest(KERNELS).index
     kernels = {label: i for i, label in enumerate(foreign["label"].drop_duplicates()[lambda s: s.isin(longest)])}
     scale = 1 if len(drawn) <= CROWD else 0.6
-    own = drawn["label"].where(drawn["label"].isin(longest), REST)
+    own = drawn["device"].astype("string") if gpus else drawn["label"].where(drawn["label"].isin(longest), REST)
     for name, rows in drawn.groupby(drawn["implementation"].fillna(own), sort=False):
-        look = style.kernel_mark(kernels[name]) if name in kernels else style.mark(name)
+        look = gpus[name] if name in gpus else style.kernel_mark(kernels[name]) if name in kernels else style.mark(name)
         symbols = [INTEGER_SYMBOL if unit == "op" else look.symbol for unit in rows["unit"]]
         c.figure.add_scatter(
             x=list(rows["intensity"]), y=list(rows["flops_per_s"]), mode="markers", name=f"points/{name}",
@@ -142,11 +151,12 @@ def _marker(r: Any, s: style.Size) -> float:
     return s.marker * (1.15 if r.whole or units.missing(r.stage) else 0.7)
 
 
-def _limits(drawn: pd.DataFrame, groups: Mapping[str, Sequence[Roof]], level: str,
-            beside: float) -> tuple[float, float, float, float]:
+def _limits(drawn: pd.DataFrame, groups: Mapping[str, Sequence[Roof]], level: str, beside: float,
+            above: float) -> tuple[float, float, float, float]:
     """Ranges of intensity and FLOP/s that hold every point, every ridge and the roofs' names.
 
-    beside: share of the width that a name needs to the right of the last point.
+    beside: share of the width that a name needs to the right of the last point. above: room over the highest value, as
+    a factor.
     """
     every = [r for group in groups.values() for r in group]
     tops = [r.value for r in every if r.flat]
@@ -156,94 +166,7 @@ def _limits(drawn: pd.DataFrame, groups: Mapping[str, Sequence[Roof]], level: st
     y = [*drawn["flops_per_s"], *tops]
     low_x, share = min(min(x) / 40, 0.5), min(beside, 0.4)
     high_x = (max(x) / low_x**share) ** (1 / (1 - share))
-    return low_x, max(high_x, 8 * max(x)), min(drawn["flops_per_s"]) / 8, max(y) * 2.6
-
-
-def _shown(device: str, group: Sequence[Roof], drawn: pd.DataFrame) -> list[Roof]:
-    """The roofs that say something here: bandwidths, and the compute roofs of the work that the points on it did.
-
-    The special-function roof of attention always does. Where no point of a GPU is drawn, fp32 stands for compute.
-    """
-    here = drawn if device == "" else drawn[drawn["device"].eq(device).fillna(False)]
-    works = {str(work).partition(" ")[0] for work in here["work"].dropna()} or {"fp32"}
-    return [roof for roof in group if not roof.flat or roof.name == "special" or roof.name in works
-            or (roof.name == "tensor" and (roof.source == ENTERED or here["whole"].any()))]
-
-
-def _lines(device: str, group: Sequence[Roof], level: str,
-           limits: tuple[float, float, float, float]) -> list[dict[str, Any]]:
-    """Each roof as a line: bandwidth up to the highest compute roof of its source, compute from where it meets the
-    bandwidth."""
-    low, high, floor, _ = limits
-    tensor = pick(group, "tensor")
-    out: list[dict[str, Any]] = []
-    for roof in sorted(group, key=lambda r: (r.name != "special", r.name == level)):
-        active = roof.flat or roof.name == level
-        if roof.name in ("l2_to_sm", "special_rate") or (not active and (
-                roof.name == "l1" or roof is not pick(group, roof.name))):
-            continue
-        amount = units.bandwidth(roof.value) if not roof.flat else \
-            units.flops(roof.value) if roof.unit == "FLOP/s" else units.si(roof.value, "op/s")
-        twin = next((line for line in out if line["roof"].name == roof.name and line["active"] and active
-                     and roof.source not in (COUNTERS, MEASURED, ENTERED)
-                     and line["roof"].detail == roof.detail and abs(line["roof"].value / roof.value - 1) < SAME), None)
-        if twin:
-            twin["text"] += f" = {SOURCES.get(roof.source, roof.source)}"
-            continue
-        if not roof.flat:
-            flats = [r for r in group if r.flat and r.name not in ("special", "special_rate")]
-            top = max([r for r in flats if r.source == roof.source] or flats or [r for r in group if r.flat],
-                      key=lambda r: r.value, default=None)
-            end = min(high, top.value / roof.value) if top else high
-            # the roof of the other level is there for scale only: its upper part
-            start = max(low, floor / roof.value, 0 if active else end / 10)
-            xs, ys = [start, end], [start * roof.value, end * roof.value]
-        else:
-            memory = pick(group, level, roof.source) or pick(group, level)
-            start = roof.value / memory.value if memory else low
-            xs, ys = [min(max(start, low), high), high], [roof.value] * 2
-        prefix = f"{short_gpu(device)}: " if device else ""
-        out.append({"roof": roof, "x": xs, "y": ys, "active": active,
-                    "dash": STROKES.get(roof.source, "dotted"),
-                    "tie": roof.name == "special" and tensor is not None and abs(roof.value / tensor.value - 1) < 0.02,
-                    "text": f"{prefix}{say.roof_words(roof)} {amount}, {SOURCES.get(roof.source, roof.source)}",
-                    "hover": f"{prefix}{say.roof_words(roof)}: {amount}<br>{roof.source}: {labels.escape(roof.how)}"})
-    return out
-
-
-def short_gpu(name: str) -> str:
-    """A GPU's name without its maker and family: "A100 80GB PCIe", "RTX 3070"."""
-    return labels.escape(re.sub(r"^(?:NVIDIA|Tesla|GeForce|Quadro)\s+", "", re.sub(r"^NVIDIA\s+", "", name)))
-
-
-def _name_roofs(c: canvas.Canvas, placer: Placer, lines: Sequence[dict[str, Any]]) -> None:
-    """Each roof's name on the roof, on the side away from the others of its kind.
-
-    What finds no room under a lower flat roof, and a roof that lies on another, is named above the highest of its kind.
-    """
-    order = sorted((line for line in lines if not line["tie"]), key=lambda line: line["roof"].value)
-    for line in order:
-        kin = [other for other in order if other["roof"].name == line["roof"].name]
-        flat, highest = line["y"][0] == line["y"][1], line is kin[-1]
-        below = LOWER_LEFT if flat else LOWER_RIGHT
-        sides = (UPPER_LEFT, below) if len(kin) == 1 else (UPPER_LEFT,) if highest else (below,)
-        above = [other["text"] for other in lines if other["tie"]] if line["roof"].name == "tensor" else []
-        above += [other["text"] + (f" ({other['dash']})" if other["dash"] != "solid" else "")
-                  for other in kin[:-1] if other.get("unplaced")]
-        text = "<br>".join([*(above if highest else []), line["text"]])
-        line["unplaced"] = not _on_line(c, placer, line, text, sides, flat)
-
-
-def _on_line(c: canvas.Canvas, placer: Placer, line: dict[str, Any], text: str, sides: Sequence[tuple[int, int]],
-             flat: bool) -> bool:
-    """Write ``text`` close to the line: at the right end of a flat one, along the lower half of a rising one."""
-    (x0, x1), (y0, y1) = line["x"], line["y"]
-    for share in [0.99, 0.8, 0.6, 0.4] if flat else [0.25, 0.3, 0.2, 0.4, 0.15, 0.5, 0.1, 0.6]:
-        x, y = math.exp(math.log(x0) + share * math.log(x1 / x0)), math.exp(math.log(y0) + share * math.log(y1 / y0))
-        spot = placer.put(text, x, y, c.size.small, distance=6, reach=18, sides=sides)
-        if canvas.write(c, spot, c.size.small, x_log=True, y_log=True, name=f"roof/{line['roof'].name}"):
-            return True
-    return False
+    return low_x, max(high_x, 8 * max(x)), min(drawn["flops_per_s"]) / 8, max(y) * above
 
 
 def _arrow(c: canvas.Canvas, placer: Placer, points: pd.DataFrame, arrow: tuple[str, str] | None, words: str) -> None:
@@ -268,4 +191,5 @@ def _arrow(c: canvas.Canvas, placer: Placer, points: pd.DataFrame, arrow: tuple[
 
 def _roof_rows(groups: Mapping[str, Sequence[Roof]]) -> pd.DataFrame:
     return pd.DataFrame([{"kind": "roof", "label": ROOF_NAMES[r.name], "work": r.detail, "source": r.source,
-                          "roof_value": r.value, "roof_unit": r.unit, "device": device} for device, group in groups.items() for r in group])
+                          "roof_value": r.value, "roof_unit": r.unit, "device": device}
+                         for device, group in groups.items() for r in group])

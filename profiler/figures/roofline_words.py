@@ -170,18 +170,24 @@ def above(points: pd.DataFrame, groups: Groups, level: str) -> str:
 
 
 def roof_words(roof: Roof) -> str:
-    """A roof's name with its operand type or measurement: "HBM copy", "dense bf16 tensor"."""
+    """A roof's name with its operand type, memory or measurement: "HBM copy", "GDDR", "dense bf16 tensor"."""
     if roof.name == "tensor":
         return roof.detail if roof.detail.endswith("matmul") else " ".join(x for x in ("dense", roof.detail, "tensor")
                                                                            if x)
     if roof.name == "integer":
         return f"dense {roof.detail} tensor"
+    if roof.name == "dram" and roof.detail.endswith("DDR"):
+        return roof.detail
     return f"{ROOF_NAMES[roof.name]} {roof.detail}".strip()
 
 
 def absent(points: pd.DataFrame) -> str:
     """Which points are not drawn, and why."""
     left_out = points[points["why_not_drawn"].notna()]
+    if left_out["device"].nunique() > 1 or points["device"].nunique() > 1:
+        counted = [f"{labels.count(int(rows['count'].sum()), 'launch', 'launches')} on {labels.escape(device)} ({why})"
+                   for (device, why), rows in left_out.groupby(["device", "why_not_drawn"], sort=False)]
+        return f"Not drawn: {'; '.join(counted)}." if counted else ""
     by_reason = [f"{labels.join([labels.escape(x) for x in rows['label'].drop_duplicates()[:4]])}"
                  f"{' and others' if rows['label'].nunique() > 4 else ''} ({why})"
                  for why, rows in left_out.groupby("why_not_drawn")]

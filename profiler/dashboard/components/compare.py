@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +12,7 @@ from profiler.dashboard import text
 from profiler.figures import labels, select, units
 from profiler.figures.ceilings import best, device_roofs
 from profiler.figures.points import attention_points, launch_points
+from profiler.figures.roof_lines import short_gpu
 from profiler.figures.roofline import roofline
 from profiler.model import Roof
 from profiler.spec import AttentionShape
@@ -41,7 +41,7 @@ def gpu(bundle: Bundle) -> str:
 
 def short_names(bundles: Sequence[Bundle]) -> dict[str, str]:
     """What a label calls each source: its GPU where that tells them apart, else its own name, shortened."""
-    gpus = [re.sub(r"^(NVIDIA|Tesla|GeForce|Quadro)\s+", "", re.sub(r"^NVIDIA\s+", "", gpu(b))) for b in bundles]
+    gpus = [short_gpu(gpu(b)) for b in bundles]
     return {b.name: name if gpus.count(name) == 1 else labels.shorten(b.name.removesuffix(".ncu-rep"), 20)
             for b, name in zip(bundles, gpus)}
 
@@ -79,12 +79,15 @@ def shared_roofline(bundles: Sequence[Bundle], shape: AttentionShape | None, dir
                     theme: str) -> Any:
     """Every source's points on one roofline, under the roofs of each GPU; on a shape its implementations as wholes."""
     points, called = [], short_names(bundles)
+    gpus = {short_gpu(gpu(b)) for b in bundles} if len({gpu(b) for b in bundles}) > 1 else set()
     roofs: dict[str, list[Roof]] = {}
     for bundle in bundles:
         names = select.matching(bundle.launches, shape, direction=direction)["implementation"].unique() if shape else ()
         found = attention_points(bundle, shape, names, level=level, stages=(), direction=direction) if shape else \
             launch_points(bundle, level=level)
-        points.append(found.assign(label=[f"{label} · {called[bundle.name]}" for label in found["label"]]))
+        alone = found["implementation"].isna() & (called[bundle.name] in gpus)  # its GPU's colour and marker name it
+        points.append(found.assign(label=[label if bare else f"{label} · {called[bundle.name]}"
+                                          for label, bare in zip(found["label"], alone)]))
         for device, group in device_roofs(bundle).items():
             roofs.setdefault(device or gpu(bundle), best(group))
     about = labels.shape(shape) if shape else ""
