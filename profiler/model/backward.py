@@ -9,8 +9,9 @@ Algorithm 3.
 
 from __future__ import annotations
 
-from profiler.model.counts import Blocks, ceil_div, count_blocks
+from profiler.model.counts import Blocks, ceil_div
 from profiler.model.forward import MASK_BYTES, compulsory, head_pairs, padded_head_dim, statistics_bytes
+from profiler.model.pattern import Pattern
 from profiler.model.prediction import StagePrediction, integer_divisions
 from profiler.spec import AttentionShape, Mask, RunConfig
 
@@ -18,9 +19,9 @@ STATISTIC_PAD = 128  # row statistics are stored for whole blocks of 128 queries
 ROW_WARPS = 4  # of a program of prepare and finish
 
 
-def compulsory_backward(s: AttentionShape) -> dict[str, int]:
+def compulsory_backward(config: RunConfig) -> dict[str, int]:
     """What a backward that recomputes P must move: Q, K, V, O, dO, LSE in; dQ, dK, dV out."""
-    must = compulsory(s)
+    s, must = config.shape, compulsory(config)
     seen = must["Q"]
     rows = seen // max(1, s.head_dim * s.element_bytes)
     return {"Q": seen, "K": must["K"], "V": must["V"], "O": seen, "dO": seen, "LSE": rows * 4, "dQ": s.q_bytes,
@@ -46,7 +47,7 @@ def flash2(config: RunConfig) -> tuple[StagePrediction, ...]:
     sees. Block sizes: key_block_m × key_block_n and query_block_m × query_block_n (queries × keys each).
     """
     s, one_pass = config.shape, bool(config.parameters.get("one_pass"))
-    must, stat, heads = compulsory_backward(s), padded_statistic(s), s.batch * s.heads
+    must, stat, heads = compulsory_backward(config), padded_statistic(s), s.batch * s.heads
     rows = {"LSE'": stat, "Δ": stat}
     buffer = {"dQ sum": sum_bytes(s)} if one_pass else {}
     inputs = {"O": s.q_bytes, "dO": s.q_bytes, "LSE": statistics_bytes(s)}
@@ -64,28 +65,24 @@ def flash2(config: RunConfig) -> tuple[StagePrediction, ...]:
 
 
 def _blocks(config: RunConfig, stage: str) -> Blocks | None:
-    """Blocks of one head as ``stage`` walks them; for ``keys``, whose outer loop is over keys, of the transposed one.
-
-    Query i sees key j where j − Δ − right ≤ i ≤ j − Δ + left: the mask with its sides exchanged, Nq and Nk too.
-    """
-    s, name = config.shape, "key" if stage == "keys" else "query"
+    """Blocks of one head as ``stage`` walks them; of the transposed one for ``keys``, whose outer loop is over keys."""
+    name = "key" if stage == "keys" else "query"
     m, n = (config.parameters.get(f"{name}_block_{side}") for side in "mn")
     if not (m and n):
         return None
-    mask = Mask.parse(s.mask)
-    if stage == "keys":
-        return count_blocks(Mask(mask.right, mask.left), s.nk, s.nq, int(n), int(m))
-    return count_blocks(mask, s.nq, s.nk, int(m), int(n))
+    pattern = Pattern.of(config)
+    return pattern.transposed().tiles(int(n), int(m)) if stage == "keys" else pattern.tiles(int(m), int(n))
 
 
 def _pass(config: RunConfig, stage: str, reads: dict[str, int], writes: dict[str, int],
           matmuls: int) -> StagePrediction:
     s, heads, blocks = config.shape, config.shape.batch * config.shape.heads, _blocks(config, stage)
-    visible = matmuls * 2 * head_pairs(s) * s.head_dim
+    pairs = heads * Pattern.of(config).pairs
+    visible = matmuls * 2 * pairs * s.head_dim
     if blocks is None:
         return StagePrediction(
             stage, reads, writes, at_least=("exponentials",), flops_visible=visible, flops_computed=None,
-            exponentials=head_pairs(s), heads=heads, note="tile sizes not known")
+            exponentials=pairs, heads=heads, note="tile sizes not known")
     row = s.head_dim * s.element_bytes
     walked = heads * blocks.key_rows * row  # rows of the inner loop's tensors
     if stage == "keys":
@@ -141,7 +138,7 @@ def naive(config: RunConfig) -> tuple[StagePrediction, ...]:
 def peer(config: RunConfig) -> tuple[StagePrediction, ...]:
     """Another library's backward: its compulsory bytes; how many launches and float32 buffers it has is its choice."""
     s = config.shape
-    must = compulsory_backward(s)
+    must = compulsory_backward(config)
     reads = {name: must[name] for name in ("Q", "K", "V", "O", "dO", "LSE")}
     writes = {name: must[name] for name in ("dQ", "dK", "dV")}
     return (StagePrediction(

@@ -36,6 +36,17 @@ def visible_pairs(mask: Mask, nq: int, nk: int) -> int:
     return ends - starts
 
 
+def pairs_within(mask: Mask, nq: int, nk: int, rows: range, columns: range) -> int:
+    """Visible pairs of one head in a rectangle of the score matrix: keys below its end less those below its start."""
+    def below(top: int) -> int:
+        offset = rows.start + nk - nq
+        ends = len(rows) * top if mask.right < 0 else _clamped_sum(len(rows), offset + mask.right + 1, top)
+        starts = 0 if mask.left < 0 else _clamped_sum(len(rows), offset - mask.left, top)
+        return ends - starts
+
+    return below(columns.stop) - below(columns.start)
+
+
 def rows_that_see(mask: Mask, nq: int, nk: int) -> int:
     """Queries of one head that see at least one key: those with i + Δ + right ≥ 0."""
     if nk == 0:

@@ -23,21 +23,23 @@ PARTIAL_BYTES = 4  # partial outputs are float32
 PAGE_ENTRY_BYTES = 4  # a page number is an int32
 SECTOR_BYTES = 32  # the least that crosses between L2 and an SM
 TILE_COLUMNS = 8  # keys of a tile that a warp works on: those of an mma instruction
+APPEND_WARPS = 1  # of a program of append
 MERGE_WARPS, MERGE_BLOCK = 4, 16  # of the second launch: warps of a program, splits it takes at a time
 VECTOR = 4  # float32 elements that a thread of it loads at once
 
 
 def decode(config: RunConfig) -> tuple[StagePrediction, ...]:
-    """attention (one launch), and merge where ``num_splits`` > 1. Parameters: num_splits, block_m, block_n, page_size.
+    """attention (one launch), and merge where ``num_splits`` > 1; append before them where ``n_new`` > 0. Parameters:
+    num_splits, block_m, block_n, num_warps, page_size, n_new.
 
     attention, L2 → SM: each part reads Q once, and each block of rows (⌈group·Nq / BM⌉ of them) the part's K and V
     rows; rows past the length are not loaded. Without block sizes one block of rows is assumed, which is the least.
     Special functions: where a tile has fewer rows than keys its warps stand side by side over the keys, and each
-    evaluates the α of all rows; five divisions a thread find its part and rows; two launches divide by the row sum.
+    evaluates the α of all rows; five divisions a thread find its part and rows; both launches divide by the row sum.
     """
     s, p = config.shape, config.parameters
     splits, group = int(p.get("num_splits", 1)), s.heads // s.kv_heads
-    must, seen = compulsory(s), keys_seen(Mask.parse(s.mask), s.nq, s.nk)
+    must, seen = compulsory(config), keys_seen(Mask.parse(s.mask), s.nq, s.nk)
     outputs = s.batch * s.heads * s.nq
     out = {"O": s.q_bytes, "LSE": statistics_bytes(s)}
     partial = partials(config) if splits > 1 else out
@@ -49,6 +51,8 @@ def decode(config: RunConfig) -> tuple[StagePrediction, ...]:
     row_blocks = ceil_div(group * s.nq, int(p["block_m"])) if known else 1
     keys = s.batch * s.kv_heads * row_blocks * seen * s.head_dim * s.element_bytes
     moved = {"Q": splits * s.q_bytes, "K": keys, "V": keys}
+    if page:
+        moved["page table"] = s.kv_heads * row_blocks * reads["page table"]
     visits = _visits(seen, splits, int(p["block_n"])) * row_blocks * s.batch * s.kv_heads if known else None
     pairs = visits * int(p["block_m"]) * int(p["block_n"]) if visits is not None else head_pairs(s)
     given = dict(partial)
@@ -67,8 +71,9 @@ def decode(config: RunConfig) -> tuple[StagePrediction, ...]:
         flops_computed=4 * pairs * padded_head_dim(s.head_dim) if known else None, exponentials=pairs,
         rescales=lanes * visits * int(p["block_m"]) if visits is not None else None, overhead_ops=overhead,
         heads=s.batch * s.kv_heads)
+    before = (append(config),) if p.get("n_new") else ()
     if splits == 1:
-        return (attention,)
+        return *before, attention
     # a thread evaluates the weights of the rows that it loads a part of, the exponential of the sum, and one division
     threads = WARP * MERGE_WARPS
     weights = max(1, MERGE_BLOCK * padded_head_dim(s.head_dim) // (threads * VECTOR))
@@ -77,7 +82,19 @@ def decode(config: RunConfig) -> tuple[StagePrediction, ...]:
         sm_to_l2={**out, "LSE": outputs * SECTOR_BYTES},
         exponentials=outputs * threads * (1 + weights * ceil_div(splits, MERGE_BLOCK)), overhead_ops=outputs * threads,
         heads=s.batch * s.heads)
-    return attention, merge
+    return *before, attention, merge
+
+
+def append(config: RunConfig) -> StagePrediction:
+    """n_new keys and values a sequence, written in place: read once, written once, the lengths and, where paged, a page
+    number each read beside them. Nk of the shape is the length with them."""
+    s, p = config.shape, config.parameters
+    tokens = s.batch * s.kv_heads * min(int(p["n_new"]), s.nk)
+    new = tokens * s.head_dim * s.element_bytes
+    programs = integer_divisions(tokens, APPEND_WARPS, 3 if p.get("page_size") else 2)
+    reads = {"new K": new, "new V": new}
+    return StagePrediction("append", reads, {"K": new, "V": new}, l2_to_sm=reads, sm_to_l2={"K": new, "V": new},
+                           at_least=("l2_to_sm", "exponentials"), overhead_ops=programs, heads=s.batch * s.kv_heads)
 
 
 def partials(config: RunConfig) -> dict[str, int]:

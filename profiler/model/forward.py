@@ -8,6 +8,7 @@ blocks). All batches and heads are counted in every number.
 from __future__ import annotations
 
 from profiler.model.counts import ceil_div, count_blocks, key_interval, keys_seen, rows_that_see, visible_pairs
+from profiler.model.pattern import Pattern
 from profiler.model.prediction import OPS_A_DIVISION, WARP, StagePrediction, integer_divisions
 from profiler.spec import AttentionShape, Mask, RunConfig
 
@@ -24,11 +25,12 @@ def statistics_bytes(s: AttentionShape) -> int:
     return s.batch * s.heads * s.nq * STATISTIC_BYTES
 
 
-def compulsory(s: AttentionShape) -> dict[str, int]:
+def compulsory(config: RunConfig) -> dict[str, int]:
     """What any exact attention must move: the queries that see a key, the keys and values that a query sees, and O."""
-    mask, row = Mask.parse(s.mask), s.head_dim * s.element_bytes
-    keys = s.batch * s.kv_heads * keys_seen(mask, s.nq, s.nk) * row if s.nq else 0
-    return {"Q": s.batch * s.heads * rows_that_see(mask, s.nq, s.nk) * row, "K": keys, "V": keys, "O": s.q_bytes}
+    s, pattern = config.shape, Pattern.of(config)
+    row = s.head_dim * s.element_bytes
+    keys = s.batch * s.kv_heads * pattern.keys * row if s.nq else 0
+    return {"Q": s.batch * s.heads * pattern.rows * row, "K": keys, "V": keys, "O": s.q_bytes}
 
 
 def head_pairs(s: AttentionShape) -> int:
@@ -99,17 +101,18 @@ def fused(config: RunConfig) -> tuple[StagePrediction, ...]:
     (``num_warps`` · 16) share the columns of O, and each of them computes the scores and exponentials of its rows.
     Without them only what does not depend on tiles is predicted.
     """
-    s, p = config.shape, config.parameters
-    must = compulsory(s)
+    s, p, pattern = config.shape, config.parameters, Pattern.of(config)
+    must = compulsory(config)
     writes = output(config)
     reads = {name: must[name] for name in ("Q", "K", "V")}
-    visible = 4 * head_pairs(s) * s.head_dim
     heads = s.batch * s.heads
+    visible = 4 * heads * pattern.pairs * s.head_dim
     if not (p.get("block_m") and p.get("block_n")):
         return (StagePrediction(
             "attention", reads, writes, sm_to_l2=writes, at_least=("exponentials",), flops_visible=visible,
-            flops_computed=None, exponentials=head_pairs(s), rescales=None, heads=heads, note="tile sizes not known"),)
-    blocks = count_blocks(Mask.parse(s.mask), s.nq, s.nk, int(p["block_m"]), int(p["block_n"]))
+            flops_computed=None, exponentials=heads * pattern.pairs, rescales=None, heads=heads,
+            note="tile sizes not known"),)
+    blocks = pattern.tiles(int(p["block_m"]), int(p["block_n"]))
     keys = heads * blocks.key_rows * s.head_dim * s.element_bytes
     warps, programs = int(p.get("num_warps", 0)), heads * ceil_div(s.nq, int(p["block_m"]))
     again = max(1, WARP_ROWS * warps // int(p["block_m"]))
@@ -151,7 +154,7 @@ def flash1(config: RunConfig) -> tuple[StagePrediction, ...]:
     is why FlashAttention-2 swapped the loops. At DRAM (a cache that holds O, m, l): Q, K, V in, O, m, l out.
     """
     s, p = config.shape, config.parameters
-    must, stat = compulsory(s), statistics_bytes(s)
+    must, stat = compulsory(config), statistics_bytes(s)
     reads = {name: must[name] for name in ("Q", "K", "V")}
     writes = {"O": s.q_bytes, "m": stat, "l": stat}
     heads, visible = s.batch * s.heads, 4 * head_pairs(s) * s.head_dim

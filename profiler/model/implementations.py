@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from profiler.errors import BadInput
-from profiler.model import backward, decode, forward
+from profiler.model import backward, decode, forward, sequences
 from profiler.model.counts import rows_that_see
 from profiler.model.forward import LEAST_TILE
+from profiler.model.options import add_options
 from profiler.model.prediction import Prediction, StagePrediction
 from profiler.spec import DeviceSpec, Mask, RunConfig
 
@@ -29,13 +30,16 @@ BUILDERS: Mapping[tuple[str, str], Builder] = {
     ("sdpa_cudnn", "backward"): backward.peer,
 }
 MATERIALISING = ("naive", "naive_folded", "sdpa_math")
+BLOCK_SPARSE = ("flash2",)
 
 
 def predict(config: RunConfig, *, device: DeviceSpec | None = None, l2_size_bytes: int | None = None) -> Prediction:
     """What ``config`` must move, compute and hold.
 
-    device: with it come time bounds and the L2 size, unless ``l2_size_bytes`` gives that. Raises BadInput for an
-    implementation that the model does not know.
+    device: with it come time bounds and the L2 size, unless ``l2_size_bytes`` gives that. Parameters of ``config``
+    beside tiles: block_mask (`Pattern.of`), q_lengths and k_lengths (`sequences`), options (`add_options`), of decode
+    num_splits, page_size and n_new. Raises BadInput for an implementation that the model does not know, and for what
+    it does not carry out.
     """
     builder = BUILDERS.get((config.implementation, config.direction))
     if builder is None:
@@ -43,15 +47,20 @@ def predict(config: RunConfig, *, device: DeviceSpec | None = None, l2_size_byte
         raise BadInput(f"predict: no model of {config.implementation} {config.direction}; known: {known}.")
     if l2_size_bytes is None and device is not None:
         l2_size_bytes = device.l2_size_bytes
-    if config.direction == "backward":
-        must, buffers = backward.compulsory_backward(config.shape), _backward_buffers(config)
-    else:
-        must, buffers = forward.compulsory(config.shape), _forward_buffers(config)
+    if config.parameters.get("block_mask") is not None and config.implementation not in BLOCK_SPARSE:
+        raise BadInput(f"block_mask: {config.implementation} skips no blocks; {' and '.join(BLOCK_SPARSE)} do.")
+    parts = sequences.sequences(config)
+    compulsory, all_buffers = (
+        (backward.compulsory_backward, _backward_buffers) if config.direction == "backward" else
+        (forward.compulsory, _forward_buffers))
+    must = sequences.total([(compulsory(part), often) for part, often in parts])
+    buffers = sequences.total([(all_buffers(part), often) for part, often in parts])
+    stages = sequences.add([(add_options(part, builder(part)), often) for part, often in parts])
     few = config.implementation == "sdpa_flash" and config.shape.nq < LEAST_TILE  # then it splits the keys as it likes
     unknown = few or config.implementation in PEAK_UNKNOWN.get(config.direction, ())
     peak = None if unknown else _peak(config, buffers)
     largest = max(buffers.items(), key=lambda item: item[1])
-    return Prediction(config, builder(config), must, largest, peak, device, l2_size_bytes)
+    return Prediction(config, stages, must, largest, peak, device, l2_size_bytes)
 
 
 def knows(implementation: str, direction: str = "forward") -> bool:
