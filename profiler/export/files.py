@@ -18,7 +18,7 @@ from profiler import __version__
 from profiler.bundle import Bundle
 from profiler.errors import BadInput, FlashScopeError
 from profiler.export import browser, deck, reveal, slides, tables
-from profiler.export.story import LEFT_OUT, STORY, Plan, Story, plan_of, tell
+from profiler.export.story import LEFT_OUT, LOOK, STORY, Plan, Story, plan_of, tell
 from profiler.figures import canvas, labels, spreadsheet
 from profiler.figures.style import FONT, theme_of
 
@@ -86,19 +86,21 @@ def export(
     folder: Path | None = None,
     theme: str = "light",
     progress: Progress | None = None,
+    story: Story | None = None,
 ) -> Manifest:
     """Write everything about ``bundle`` into ``out``: a new or empty folder, or one that an earlier export made.
 
     plan: a person's own story; folder: where the bundle lies (its saved story and hash). theme: of the pictures, and
-    the one the deck opens in. Without a browser pictures and PDF are missing and the manifest says how to get them.
+    the one the deck opens in. story: ``bundle`` already told by ``plan``, so that it is not told twice. Without a
+    browser pictures and PDF are missing and the manifest says how to get them.
     """
     theme_of(theme)
     out = Path(out)
     _clear(out)
     say = _steps(progress)
     say()
-    story = tell(bundle, plan, folder=folder)
-    if all(s.id == LEFT_OUT for s in story.screens):
+    story = story or tell(bundle, plan, folder=folder)
+    if all(s.id in (LEFT_OUT, LOOK) for s in story.screens):
         raise BadInput(
             f"export: {bundle.name} carries none of the screens.",
             remedy="\n".join(f"{d.topic}: {d.why}" for d in story.left_out[:3]),
@@ -141,7 +143,7 @@ def export(
 def _data(manifest: Manifest, story: Story) -> tuple[pd.DataFrame | None, str]:
     """Each figure's CSV and the tables of headline numbers; the headline table and the provenance line."""
     for screen in story.screens:
-        if screen.id != LEFT_OUT:
+        if screen.id not in (LEFT_OUT, LOOK):
             _write(manifest, f"figures/{screen.id}.csv", spreadsheet.csv(canvas.to_frame(screen.figure)))
     kinds = "the kind of each value stands beside it"
     foot = canvas.plain(canvas.foot(story.bundle.profile, kinds, story.bundle.launches))

@@ -22,7 +22,7 @@ from profiler import evidence
 from profiler.bundle import PROFILE, Bundle
 from profiler.errors import BadInput, DamagedFile
 from profiler.evidence import HOLDS
-from profiler.export import plates, reveal
+from profiler.export import look, plates, reveal
 from profiler.export.chapters import ATTENTION, REPORT, Chapter
 from profiler.export.screens import Scene
 from profiler.figures import canvas, labels, units
@@ -32,7 +32,7 @@ from profiler.spec import DIRECTIONS, AttentionShape
 STORY = "story.json"
 STORY_VERSION = 1
 MOST_BYTES = 1_000_000  # of a story file that is read
-LEFT_OUT = "left_out"
+LEFT_OUT, LOOK = "left_out", "look"
 ADDRESS = "FLASHSCOPE_ADDRESS"  # environment variable: where the app is served; figures then name the view in it
 
 
@@ -107,7 +107,7 @@ def tell(bundle: Bundle, plan: Plan | None = None, *, folder: Path | None = None
     shapes = {s.label(): s for way in DIRECTIONS for s in evidence.shapes(bundle, way)}
     shape = _shape(plan.shape, shapes) if plan.shape else evidence.default_shape(bundle)
     chapters = {c.id: c for c in (*ATTENTION, *REPORT)}
-    if unknown := [p.id for p in plan.picks if p.id not in (*chapters, LEFT_OUT)]:
+    if unknown := [p.id for p in plan.picks if p.id not in (*chapters, LEFT_OUT, LOOK)]:
         raise BadInput(f"story: no screen is called {unknown[0]!r}.", remedy=f"The screens are {', '.join(chapters)}.")
     scenes: dict[AttentionShape | None, Scene] = {}
     kept: list[Screen] = []
@@ -124,12 +124,16 @@ def tell(bundle: Bundle, plan: Plan | None = None, *, folder: Path | None = None
             made = _screen(chapters[pick.id], scenes.setdefault(own, Scene(bundle, own, way(own))), pick)
             (kept if isinstance(made, Screen) else gone).append(made)  # type: ignore[arg-type]
 
-    lone = {c.id for c in ATTENTION} if shape is None else {LEFT_OUT}
+    lone = {LEFT_OUT, LOOK, *(c.id for c in ATTENTION if shape is None)}
     tell_of([p for p in plan.picks if p.id not in lone] or ([Pick(c.id) for c in ATTENTION] if shape else []))
     if not kept:  # a report, or a bundle of which no claim holds: its launches speak
         tell_of([Pick(c.id) for c in REPORT])
+    base = os.environ.get(ADDRESS)
+    last = _look(bundle, Scene(bundle, shape, way(shape)), base) if base else None
+    gone += [last] if isinstance(last, Dropped) else []
     if gone:
         kept.append(_left_out(bundle, gone))
+    kept += [last] if isinstance(last, Screen) else []
     return Story(bundle, tuple(kept), tuple(gone), plan, shape)
 
 
@@ -213,6 +217,17 @@ def _left_out(bundle: Bundle, gone: Sequence[Dropped]) -> Screen:
     return Screen(LEFT_OUT, "what is left out", title, figures, (), tuple(f"{d.topic}: {d.why}" for d in gone))
 
 
+def _look(bundle: Bundle, scene: Scene, base: str) -> Screen | Dropped:
+    """The screen after all others: where the app shows this, as a QR code."""
+    address, topic = view(base, scene, next(c for c in ATTENTION if not c.page)), "where to look further"
+    try:
+        code = look.modules(address)
+    except ImportError:
+        return Dropped(LOOK, topic, f"the code is drawn by the package segno, which is not installed. {look.REMEDY}")
+    figures = {theme: look.figure(bundle, address, code, theme) for theme in THEMES}
+    return Screen(LOOK, topic, canvas.title(figures["light"]), figures, (), (address,))
+
+
 def _shape(label: str, shapes: dict[str, AttentionShape]) -> AttentionShape:
     if label not in shapes:
         raise BadInput(
@@ -251,7 +266,7 @@ def save(plan: Plan, folder: Path) -> Path:
 
 def plan_of(story: Story) -> Plan:
     """The plan that tells ``story`` again, to be changed and saved."""
-    picks = story.plan.picks or tuple(Pick(s.id) for s in story.screens if s.id != LEFT_OUT)
+    picks = story.plan.picks or tuple(Pick(s.id) for s in story.screens if s.id not in (LEFT_OUT, LOOK))
     return Plan(picks, story.plan.shape or (story.shape.label() if story.shape else ""))
 
 

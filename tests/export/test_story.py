@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
+import sys
 
+import numpy as np
 import pytest
 
 from profiler import evidence, parse
 from profiler.errors import BadInput, DamagedFile
-from profiler.export import reveal, sketches, story
+from profiler.export import arrange, reveal, sketches, story
 from profiler.export.chapters import ATTENTION, REPORT
 from profiler.export.screens import Scene
 from profiler.export.story import Pick, Plan
@@ -173,3 +176,49 @@ def test_the_named_view_is_one_that_the_app_knows(bundle, told):
     for chapter in (*ATTENTION, *REPORT):
         address = story.view("http://a", Scene(bundle, told.shape), chapter)
         assert chapter.page in pages and address.split("shape=")[1].split("&")[0] in keys
+
+
+ADDRESS = "https://flash.example/?source=synthetic&shape=B1-H16-N4096-D64-bf16&mask=full"
+
+
+@pytest.fixture
+def looked(bundle, monkeypatch) -> story.Story:
+    monkeypatch.setenv("FLASHSCOPE_ADDRESS", "https://flash.example")
+    return story.tell(bundle, Plan((Pick("bytes"), Pick("roofline")), SHAPE))
+
+
+def test_the_last_screen_is_the_address_as_a_code_that_a_reader_reads(looked):
+    """zxing reads the drawn rectangles as pixels: what a telephone would open."""
+    import zxingcpp
+
+    screen = looked.screens[-1]
+    assert screen.id == story.LOOK and screen.notes == (ADDRESS,)
+    for figure in screen.figures.values():
+        [path] = [shape.path for shape in figure.layout.shapes if shape.type == "path"]
+        corners = np.array(re.findall(r"M (\S+) (\S+) L \S+ \S+ L (\S+) (\S+)", path), float)
+        assert len(corners) > 100
+        pixels = np.full((1000, 1000), 255, np.uint8)
+        for x0, y0, x1, y1 in corners.round().astype(int):
+            pixels[y0:y1, x0:x1] = 0
+        assert [found.text for found in zxingcpp.read_barcodes(pixels)] == [ADDRESS]
+        assert "flash.example" in canvas.plain(" ".join(a.text for a in figure.layout.annotations))
+
+
+def test_without_the_package_the_code_is_left_out_with_its_remedy(bundle, monkeypatch):
+    monkeypatch.setenv("FLASHSCOPE_ADDRESS", "https://flash.example")
+    monkeypatch.setitem(sys.modules, "segno", None)
+    told_ = story.tell(bundle, Plan((Pick("bytes"),), SHAPE))
+    assert [d.id for d in told_.left_out] == [story.LOOK] and "pip install segno" in told_.left_out[0].why
+    assert told_.screens[-1].id == story.LEFT_OUT
+
+
+def test_another_order_and_titles_need_no_new_drawing(looked):
+    asked = Plan((Pick("roofline", "Mine"), Pick("bytes")), SHAPE)
+    new = arrange.arranged(looked, asked)
+    assert [(s.id, s.title) for s in new.screens[:2]] == [("roofline", "Mine"), ("bytes", looked.screens[0].title)]
+    assert new.screens[1].figures is looked.screens[0].figures and new.screens[-1].id == story.LOOK
+    again = story.tell(looked.bundle, asked)
+    assert [s.title for s in again.screens] == [s.title for s in new.screens]
+    assert canvas.title(looked.screens[1].figure) != "Mine"  # the first story is as it was
+    assert arrange.arranged(new, Plan((Pick("roofline"),), SHAPE)) is None  # its generated title was not kept
+    assert arrange.arranged(looked, Plan((Pick("bytes"),), "another")) is None

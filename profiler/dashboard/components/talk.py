@@ -12,7 +12,7 @@ from profiler.bundle import Bundle
 from profiler.dashboard import state, store, text
 from profiler.dashboard.components import boxes, selectors
 from profiler.errors import FlashScopeError
-from profiler.export import story
+from profiler.export import arrange, story
 from profiler.export.story import Pick, Plan, Story
 from profiler.spec import AttentionShape
 
@@ -28,6 +28,11 @@ def told(bundle: Bundle, plan: Plan, folder: str) -> Story:
 def tell(source: store.Source, plan: Plan) -> Story:
     """The same, kept for the next look."""
     return store.derive(source, told, plan, str(source.path or ""))
+
+
+def retold(source: store.Source, plan: Plan, ready: Story) -> Story:
+    """``ready`` as ``plan`` wants it; drawn anew only where the plan asks for what ``ready`` does not hold."""
+    return arrange.arranged(ready, plan) or tell(source, plan)
 
 
 def saved(source: store.Source) -> Plan:
@@ -85,7 +90,8 @@ def _shape(rows: pd.DataFrame) -> AttentionShape:
 
 def edited(plan: Plan, ready: Story) -> Plan:
     """A table of the screens to reorder, drop and retitle; the plan it says."""
-    picks = plan.picks or tuple(Pick(s.id) for s in ready.screens if s.id != story.LEFT_OUT)
+    picks = plan.picks or tuple(
+        Pick(s.id) for s in ready.screens if s.id not in (story.LEFT_OUT, story.LOOK))
     known = {s.id: s for s in ready.screens}
     rows = pd.DataFrame({
         text.TALK_SHOW: True, text.TALK_ORDER: range(1, len(picks) + 1),

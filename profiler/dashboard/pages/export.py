@@ -39,7 +39,7 @@ if make:
 
     with tempfile.TemporaryDirectory(prefix="flashscope-") as folder:
         made = files.export(view.bundle, Path(folder), plan, folder=view.source.path, theme=charts.theme(),
-                            progress=told)
+                            progress=told, story=talk.retold(view.source, plan, ready))
         content = made.zip.read_bytes()
     bar.empty()
     st.download_button(text.EXPORT_DOWNLOAD.format(count=len(made.made)), content, made.zip.name, "application/zip",
