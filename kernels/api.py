@@ -10,6 +10,8 @@ import torch
 
 from kernels.checks import check_flag, check_inputs, check_like, resolve_scale
 from kernels.errors import UnsupportedCall
+from kernels.options import check as check_options
+from kernels.options import told
 from kernels.plan import choose
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
@@ -40,29 +42,42 @@ def flash_attention(
     q (B, H, Nq, D); k, v (B, Hk, Nk, D), Hk dividing H; float16, bfloat16 or float32; D 1 to 256; any strides with unit
     last stride. causal: query i sees keys j <= i + Nk - Nq. A row that sees no key is 0, its LSE -inf.
     Returns out (B, H, Nq, D), contiguous, and with return_lse also the natural-log LSE, float32 (B, H, Nq).
-    tuning: any of block_m, block_n, num_warps, num_stages, tma; the rest comes from the table in kernels.plan.
-    Options at their default are off; one that is not supported yet raises UnsupportedCall by name.
-    Gradients reach q, k and v from out and from the LSE; those of k and v are summed over the heads of a group in
-    float32. Under torch.autocast inputs are cast to its dtype. `deterministic` forbids atomics; no configuration that
-    the tables choose has any, so results and gradients are bitwise the same from run to run with or without it.
+
+    Options, off by default, in the order in which they act on a score (kernels.reference writes them down):
+    softcap: c > 0 makes x c·tanh(x / c). alibi_slopes: (H,) or (B, H), adds -slope·|i + Nk - Nq - j|.
+    attn_bias: float16, bfloat16 or float32, any strides, broadcasts to (B, H, Nq, Nk), added; -inf hides.
+    key_padding_mask: (B, Nk) bool, True where a key is seen; what a hidden key and value hold does not matter.
+    window: (left, right) keys around a query's own place i + Nk - Nq, inclusive, -1 unlimited; blocks outside are
+    skipped. sinks: (H,), a score a head that joins the denominator, and the LSE of rows that see a key.
+    dropout_p, seed: Philox of (seed, b, h, row, column), so that blocks do not matter; kept weights are divided by
+    1 - p; LSE is of the weights before. seed: below 2⁶³, or one int64 on the device; None draws one from PyTorch's
+    generator there.
+
+    Gradients reach q, k, v and sinks from out and from the LSE (attn_bias and alibi_slopes have none: UnsupportedCall);
+    those of k and v are summed over the heads of a group in float32. Under torch.autocast q, k, v are cast to its
+    dtype. `deterministic` forbids atomics; no configuration that the tables choose has any, so results and gradients
+    are bitwise the same from run to run with or without it.
+    tuning: any of block_m, block_n, num_warps, num_stages, tma; the rest comes from the tables in kernels.plan.
+    What is not supported raises UnsupportedCall by name, before anything is launched.
     """
-    _refuse({"attn_bias": attn_bias, "key_padding_mask": key_padding_mask, "window": window, "softcap": softcap,
-             "alibi_slopes": alibi_slopes, "sinks": sinks, "block_mask": block_mask, "dropout_p": dropout_p,
-             "q_scale": q_scale, "k_scale": k_scale, "v_scale": v_scale})
     q, k, v = _autocast(q, k, v)
     _check(q, k, v, causal=causal, implementation=implementation)
+    options = check_options(q, k, {
+        "attn_bias": attn_bias, "key_padding_mask": key_padding_mask, "window": window, "softcap": softcap,
+        "alibi_slopes": alibi_slopes, "sinks": sinks, "block_mask": block_mask, "dropout_p": dropout_p, "seed": seed,
+        "q_scale": q_scale, "k_scale": k_scale, "v_scale": v_scale}, causal=causal)
     check_flag("return_lse", return_lse)
     check_flag("deterministic", deterministic)
     scale = resolve_scale(scale, q.shape[3])
-    if _traced(q, k, v):
+    if _traced(q, k, v, *options.tensors):
         from kernels import autograd
 
-        out, lse = autograd.flash2(q, k, v, causal, scale, deterministic, autograd.pack(tuning))
+        out, lse = autograd.flash2(q, k, v, scale, deterministic, autograd.pack(tuning), *options)
         return (out, lse) if return_lse else out
     from kernels import flash2
 
-    plan = choose(q, k, v, causal=causal, cc=capability(q), tuning=tuning)
-    out, lse = flash2.forward(q, k, v, plan, causal=causal, scale=scale, return_lse=return_lse)
+    plan = choose(q, k, v, causal=causal, cc=capability(q), tuning=tuning, options=options)
+    out, lse = flash2.forward(q, k, v, plan, causal=causal, scale=scale, return_lse=return_lse, options=options)
     return (out, lse) if lse is not None else out
 
 
@@ -73,48 +88,46 @@ def explain(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **options: Any) -
         if name not in known:
             raise UnsupportedCall(name, f"an option of flash_attention ({', '.join(known)})", "an unknown name")
     settings = {**known, **options}
-    _refuse(settings)
     q, k, v = _autocast(q, k, v)
     _check(q, k, v, causal=settings["causal"], implementation=settings["implementation"])
+    on = check_options(q, k, settings, causal=settings["causal"], draw=False)
     resolve_scale(settings["scale"], q.shape[3])
     for name in ("return_lse", "deterministic"):
         check_flag(name, settings[name])
-    plan = choose(q, k, v, causal=settings["causal"], cc=capability(q), tuning=settings["tuning"])
-    return Explanation("flash2", plan.path, vars(plan.tuning).copy(), plan.why)
+    plan = choose(q, k, v, causal=settings["causal"], cc=capability(q), tuning=settings["tuning"], options=on)
+    why = (f"implementation={settings['implementation']!r}: flash2 is the one fused kernel for (B, H, N, D).",
+           *plan.why, *told(on))
+    return Explanation("flash2", plan.path, vars(plan.tuning).copy(), why)
 
 
 def prepare_backward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dout: torch.Tensor, *, causal: bool,
-                     scale: float | None, tuning: Mapping[str, Any] | None
+                     scale: float | None, tuning: Mapping[str, Any] | None, **options: Any
                      ) -> tuple[Callable[[Any], tuple[torch.Tensor, ...]], dict[str, Any]]:
-    """Run the forward; the backward alone as a call that takes a stage, and its parameters (see kernels.registry)."""
+    """Run the forward; the backward alone as a call that takes a stage, and its parameters (see kernels.registry).
+
+    options: of flash_attention; with sinks the call's last result is their gradient."""
     from kernels import backward_plan
     from kernels.flash2_backward import flash2_backward
 
+    q, k, v = (x.detach() if isinstance(x, torch.Tensor) else x for x in (q, k, v))
+    _check(q, k, v, causal=causal, implementation="flash2")
+    on = check_options(q, k, {**(flash_attention.__kwdefaults__ or {}), **options}, causal=causal)
+    if on.rng is not None:
+        options = {**options, "seed": on.rng}
     with torch.no_grad():
-        out, lse = flash_attention(q, k, v, causal=causal, scale=scale, return_lse=True)
+        out, lse = flash_attention(q, k, v, causal=causal, scale=scale, return_lse=True, **options)
     check_like("dout", dout, q)
     dout = dout if dout.stride(3) == 1 else dout.contiguous()
-    chosen = backward_plan.choose((q, k, v, dout), masked=causal, cc=capability(q), tuning=tuning)
+    chosen = backward_plan.choose((q, k, v, dout), masked=on.left >= 0 or on.right >= 0, cc=capability(q),
+                                  tuning=tuning, scored=on.scored)
 
     def run(stage: Any = None) -> tuple[torch.Tensor, ...]:
-        return flash2_backward(dout, q, k, v, out, lse, causal=causal, scale=scale, tuning=chosen, stage=stage)
+        dsinks = None if on.sinks is None else torch.empty_like(on.sinks)
+        grads = flash2_backward(dout, q, k, v, out, lse, scale=scale, tuning=chosen, stage=stage, options=on,
+                                dsinks=dsinks)
+        return grads if dsinks is None else (*grads, dsinks)
 
     return run, backward_plan.parameters(chosen)
-
-
-def _refuse(settings: Mapping[str, Any]) -> None:
-    """Options of the interface that no implementation carries out yet must keep the value that means off."""
-    off = {"attn_bias": None, "key_padding_mask": None, "softcap": 0.0, "alibi_slopes": None, "sinks": None,
-           "block_mask": None, "dropout_p": 0.0, "q_scale": None, "k_scale": None, "v_scale": None}
-    for name, value in off.items():
-        given = settings[name]
-        if given is not None and (value is None or given != value):
-            raise UnsupportedCall(name, f"{value!r} (flash2 does not support this option)",
-                                  f"a {type(given).__name__}" if value is None else repr(given),
-                                  "kernels.reference and naive_attention are the places to write such a variant down.")
-    if tuple(settings["window"]) != (-1, -1):
-        raise UnsupportedCall("window", "(-1, -1) (flash2 does not support a window)", repr(settings["window"]),
-                              "kernels.reference_attention takes window=(left, right).")
 
 
 def _check(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool, implementation: str) -> None:
@@ -134,13 +147,13 @@ def _autocast(q: Any, k: Any, v: Any) -> tuple[Any, Any, Any]:
     return q, k, v
 
 
-def _traced(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> bool:
+def _traced(*tensors: torch.Tensor) -> bool:
     """Whether the call must go through PyTorch's dispatcher: a gradient is wanted, or something traces it."""
     if torch.compiler.is_compiling():
         return True
-    if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
+    if torch.is_grad_enabled() and any(x.requires_grad for x in tensors):
         return True
-    return any(type(x) not in (torch.Tensor, torch.nn.Parameter) for x in (q, k, v))
+    return any(type(x) not in (torch.Tensor, torch.nn.Parameter) for x in tensors)
 
 
 def capability(tensor: torch.Tensor) -> tuple[int, int] | None:

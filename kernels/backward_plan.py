@@ -67,10 +67,11 @@ _OF_TUNING = ("one_pass", "seed", "tma")
 
 
 def choose(tensors: tuple[torch.Tensor, ...], *, masked: bool, cc: tuple[int, int] | None,
-           tuning: Tuning | Mapping[str, Any] | None = None) -> Tuning:
+           tuning: Tuning | Mapping[str, Any] | None = None, scored: bool = False) -> Tuning:
     """The configuration for tensors (q, k, v, dO); without `tuning` always two passes, so always deterministic.
 
-    masked: causal or a window. cc: compute capability, None in Triton's interpreter.
+    masked: causal or a window. scored: any option that kernels.scores carries out. cc: compute capability, None in
+    Triton's interpreter.
     tuning: a whole Tuning, or any of the names of `parameters`, which replace those of the table or are refused.
     """
     if isinstance(tuning, Tuning):

@@ -61,6 +61,17 @@ def check_flag(name: str, value: object) -> None:
         raise UnsupportedCall(name, "True or False", repr(value))
 
 
+def resolve_window(window: object, causal: bool) -> tuple[int, int]:
+    """(left, right) keys around a query's own, -1 unlimited; causal is right = 0."""
+    try:
+        left, right = window  # type: ignore[misc]
+    except (TypeError, ValueError):
+        raise UnsupportedCall("window", "a pair (left, right)", repr(window)) from None
+    if any(isinstance(side, bool) or not isinstance(side, int) or side < -1 for side in (left, right)):
+        raise UnsupportedCall("window", "whole numbers of at least -1", repr(window))
+    return left, (0 if causal else right)
+
+
 def resolve_scale(scale: float | None, head_dim: int) -> float:
     """The softmax scale: 1/sqrt(head_dim) unless given; finite."""
     if scale is None:

@@ -3,6 +3,8 @@
 With S = scale Q K', P = exp(S - LSE), dP = dO V' and Delta = rowsum(dO * O) - dLSE (FlashAttention-2, arXiv 2307.08691,
 algorithm 2):
     dV = P' dO      dS = P * (dP - Delta)      dK = scale dS' Q      dQ = scale dS K
+Options (kernels.scores) change S before P, and then dS by the softcap's derivative; dropout D = keep / (1 - p) acts on
+P in dV and on dP, Delta stays; a sink's gradient is -sum(exp(sink - LSE) Delta) over the rows of its head.
 Two designs with the same mathematics:
 - two passes: one program per block of keys makes dK and dV, one per block of queries makes dQ. S and dP are computed
   twice (7 products for 5), every sum has one order, so the result is bitwise reproducible.
@@ -26,9 +28,11 @@ from triton.runtime.errors import OutOfResources
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from kernels.backward_plan import Pass, Tuning, choose
-from kernels.checks import check_flag, check_inputs, resolve_scale
+from kernels.checks import check_flag, check_inputs, resolve_scale, resolve_window
 from kernels.errors import UnsupportedCall
+from kernels.options import Options, extras
 from kernels.plan import padded, tma_obstacle
+from kernels.scores import changed, kept, seen
 
 LOG2_E = math.log2(math.e)
 PAD = 128  # statistics are padded to a multiple of the largest block of queries, so that their loads need no mask
@@ -112,9 +116,18 @@ def _visible(x, keys, queries, lowest, highest, LEFT: tl.constexpr, RIGHT: tl.co
 
 
 @triton.jit
+def _clean(k, v, n0, b, NK, extras, BN: tl.constexpr):
+    """Keys and values that the padding mask hides as 0: what they hold may be NaN, and 0 * NaN is NaN."""
+    if extras.padding is not None:
+        keep = seen(n0 + tl.arange(0, BN), b, NK, extras)[:, None]
+        k = tl.where(keep, k, 0.0)
+        v = tl.where(keep, v, 0.0)
+    return k, v
+
+
+@triton.jit
 def _key_loop(dk, dv, k, v, Q, DO, STATS, DELTA, ACC, sq, sdo, b, h, bh, n0, begin, end, NQ, NK, NQP, qk_scale,
-              lowest, highest,
-              D: tl.constexpr, DP: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, MASK: tl.constexpr,
+              lowest, highest, extras, D: tl.constexpr, DP: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, MASK: tl.constexpr,
               LEFT: tl.constexpr,
               RIGHT: tl.constexpr, ATOMIC: tl.constexpr, TMA: tl.constexpr, EVEN_Q: tl.constexpr, EVEN_K: tl.constexpr,
               SEED: tl.constexpr):
@@ -134,14 +147,27 @@ def _key_loop(dk, dv, k, v, Q, DO, STATS, DELTA, ACC, sq, sdo, b, h, bh, n0, beg
         else:
             s = tl.dot(k, tl.trans(q), input_precision="ieee")
             dp = tl.dot(v, tl.trans(do), input_precision="ieee")
-            p = tl.exp2(s * qk_scale + neg_lse[None, :])
+            if extras is None:
+                p = tl.exp2(s * qk_scale + neg_lse[None, :])
+            else:
+                s, t = changed(s * qk_scale, m0 + cols[None, :], keys[:, None], b, h, NQ, NK, extras)
+                p = tl.exp2(s + neg_lse[None, :])
         if MASK:
             p = _visible(p, keys[:, None], m0 + cols[None, :], lowest, highest, LEFT, RIGHT)
         if ATOMIC and not EVEN_K:
             p = tl.where((keys < NK)[:, None], p, 0.0)  # exp2(-LSE) of a missing key may be inf, and inf * 0 is NaN
-        dv = tl.dot(p.to(do.dtype), do, dv, input_precision="ieee")
+        used = p
+        if extras is not None:
+            if extras.seed is not None:
+                keep = tl.trans(kept(m0, n0, b, h, extras, BM, BN))
+                used = tl.where(keep, p * extras.keep_scale, 0.0)
+                dp = tl.where(keep, dp * extras.keep_scale, 0.0)
+        dv = tl.dot(used.to(do.dtype), do, dv, input_precision="ieee")
         if not SEED:
             dp = dp + neg_delta[None, :]
+        if extras is not None:
+            if extras.cap_log2 is not None:
+                dp = dp * (1.0 - t * t)
         ds = (p * dp).to(q.dtype)
         dk = tl.dot(ds, q, dk, input_precision="ieee")
         if ATOMIC == 1:
@@ -154,9 +180,8 @@ def _key_loop(dk, dv, k, v, Q, DO, STATS, DELTA, ACC, sq, sdo, b, h, bh, n0, beg
 
 @triton.jit
 def _key_head(dk, dv, k, v, Q, DO, STATS, DELTA, ACC, sq, sdo, b, h, bh, n0, NQ, NK, NQP, qk_scale, lowest, highest,
-              D: tl.constexpr, DP: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, LEFT: tl.constexpr,
-              RIGHT: tl.constexpr,
-              ATOMIC: tl.constexpr, TMA: tl.constexpr, EVEN_Q: tl.constexpr, EVEN_K: tl.constexpr, SEED: tl.constexpr):
+              extras, D: tl.constexpr, DP: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, LEFT: tl.constexpr,
+              RIGHT: tl.constexpr, ATOMIC: tl.constexpr, TMA: tl.constexpr, EVEN_Q: tl.constexpr, EVEN_K: tl.constexpr, SEED: tl.constexpr):
     """One query head: with a mask the blocks that cross an edge, without it those that see every key of the block."""
     begin, end = 0, NQ
     if RIGHT:
@@ -167,25 +192,23 @@ def _key_head(dk, dv, k, v, Q, DO, STATS, DELTA, ACC, sq, sdo, b, h, bh, n0, NQ,
     if RIGHT:
         first = tl.minimum(tl.cdiv(tl.maximum(n0 + BN - 1 - highest, 0), BM) * BM, end)
         dk, dv = _key_loop(dk, dv, k, v, Q, DO, STATS, DELTA, ACC, sq, sdo, b, h, bh, n0, begin, first, NQ, NK, NQP,
-                           qk_scale, lowest, highest,
-                           D, DP, BM, BN, True, LEFT, RIGHT, ATOMIC, TMA, EVEN_Q, EVEN_K, SEED)
+                           qk_scale, lowest, highest, extras, D, DP, BM, BN, True, LEFT, RIGHT, ATOMIC, TMA, EVEN_Q, EVEN_K, SEED)
     if LEFT:
         last = tl.minimum(tl.maximum(tl.maximum(n0 - lowest + 1, 0) // BM * BM, first), end)
     dk, dv = _key_loop(dk, dv, k, v, Q, DO, STATS, DELTA, ACC, sq, sdo, b, h, bh, n0, first, last, NQ, NK, NQP,
-                       qk_scale, lowest, highest, D, DP, BM, BN, False, LEFT, RIGHT, ATOMIC, TMA, EVEN_Q, EVEN_K, SEED)
+                       qk_scale, lowest, highest, extras, D, DP, BM, BN, False, LEFT, RIGHT, ATOMIC, TMA, EVEN_Q, EVEN_K,
+                       SEED)
     if LEFT:
         dk, dv = _key_loop(dk, dv, k, v, Q, DO, STATS, DELTA, ACC, sq, sdo, b, h, bh, n0, last, end, NQ, NK, NQP,
-                           qk_scale, lowest, highest,
-                           D, DP, BM, BN, True, LEFT, RIGHT, ATOMIC, TMA, EVEN_Q, EVEN_K, SEED)
+                           qk_scale, lowest, highest, extras, D, DP, BM, BN, True, LEFT, RIGHT, ATOMIC, TMA, EVEN_Q, EVEN_K, SEED)
     return dk, dv
 
 
 @triton.jit(do_not_specialize=["HK", "NQ", "NK", "lowest", "highest"])
 def _key_pass(Q, K, V, DO, STATS, DELTA, DK, DV, ACC, sq, sk, sv, sdo, HK, NQ, NK, NQP, scale, qk_scale, lowest,
-              highest, GROUP: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
-              LEFT: tl.constexpr,
-              RIGHT: tl.constexpr, ATOMIC: tl.constexpr, TMA: tl.constexpr, EVEN_Q: tl.constexpr, EVEN_K: tl.constexpr,
-              SEED: tl.constexpr):
+              highest, extras, GROUP: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, BM: tl.constexpr,
+              BN: tl.constexpr, LEFT: tl.constexpr, RIGHT: tl.constexpr, ATOMIC: tl.constexpr, TMA: tl.constexpr,
+              EVEN_Q: tl.constexpr, EVEN_K: tl.constexpr, SEED: tl.constexpr):
     """dK and dV of one block of keys, summed over the query heads of its group in float32 (and dQ, by atomics)."""
     blocks = tl.cdiv(NK, BN)
     bhk = tl.program_id(0) // blocks
@@ -193,23 +216,25 @@ def _key_pass(Q, K, V, DO, STATS, DELTA, DK, DV, ACC, sq, sk, sv, sdo, HK, NQ, N
     b, hk = bhk // HK, bhk % HK
     k = _tile(K, sk, b, hk, n0, NK, D, BN, DP, TMA, EVEN_K)
     v = _tile(V, sv, b, hk, n0, NK, D, BN, DP, TMA, EVEN_K)
+    if extras is not None:
+        k, v = _clean(k, v, n0, b, NK, extras, BN)
     dk = tl.zeros([BN, DP], tl.float32)
     dv = tl.zeros([BN, DP], tl.float32)
     if GROUP == 1:
         dk, dv = _key_head(dk, dv, k, v, Q, DO, STATS, DELTA, ACC, sq, sdo, b, hk, bhk, n0, NQ, NK, NQP, qk_scale,
-                           lowest, highest, D, DP, BM, BN, LEFT, RIGHT, ATOMIC, TMA, EVEN_Q, EVEN_K, SEED)
+                           lowest, highest, extras, D, DP, BM, BN, LEFT, RIGHT, ATOMIC, TMA, EVEN_Q, EVEN_K, SEED)
     else:
         for g in range(GROUP):
             dk, dv = _key_head(dk, dv, k, v, Q, DO, STATS, DELTA, ACC, sq, sdo, b, hk * GROUP + g, bhk * GROUP + g,
-                               n0, NQ, NK, NQP,
-                               qk_scale, lowest, highest, D, DP, BM, BN, LEFT, RIGHT, ATOMIC, TMA, EVEN_Q, EVEN_K, SEED)
+                               n0, NQ, NK, NQP, qk_scale, lowest, highest, extras, D, DP, BM, BN, LEFT, RIGHT, ATOMIC,
+                               TMA, EVEN_Q, EVEN_K, SEED)
     _store(DK, dk * scale, bhk, n0, NK, D, BN, DP)
     _store(DV, dv, bhk, n0, NK, D, BN, DP)
 
 
 @triton.jit
-def _query_loop(dq, q, do, K, V, neg_lse, neg_delta, sk, sv, b, hk, m0, begin, end, NK, qk_scale, lowest, highest,
-                D: tl.constexpr, DP: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, MASK: tl.constexpr,
+def _query_loop(dq, q, do, K, V, neg_lse, neg_delta, sk, sv, b, h, hk, m0, begin, end, NQ, NK, qk_scale, lowest,
+                highest, extras, D: tl.constexpr, DP: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, MASK: tl.constexpr,
                 TAIL: tl.constexpr, LEFT: tl.constexpr, RIGHT: tl.constexpr, TMA: tl.constexpr, EVEN_K: tl.constexpr):
     """Add the key blocks [begin, end) to dQ of one block of queries."""
     rows = m0 + tl.arange(0, BM)
@@ -217,13 +242,24 @@ def _query_loop(dq, q, do, K, V, neg_lse, neg_delta, sk, sv, b, hk, m0, begin, e
     for n0 in tl.range(begin, end, BN):
         k = _tile(K, sk, b, hk, n0, NK, D, BN, DP, TMA, EVEN_K)
         v = _tile(V, sv, b, hk, n0, NK, D, BN, DP, TMA, EVEN_K)
+        if extras is not None:
+            k, v = _clean(k, v, n0, b, NK, extras, BN)
         s = tl.dot(q, tl.trans(k), input_precision="ieee")
         dp = tl.dot(do, tl.trans(v), input_precision="ieee")
-        p = tl.exp2(s * qk_scale + neg_lse[:, None])
+        if extras is None:
+            p = tl.exp2(s * qk_scale + neg_lse[:, None])
+        else:
+            s, t = changed(s * qk_scale, rows[:, None], n0 + cols[None, :], b, h, NQ, NK, extras)
+            p = tl.exp2(s + neg_lse[:, None])
         if MASK:
             p = _visible(p, n0 + cols[None, :], rows[:, None], lowest, highest, LEFT, RIGHT)
         if TAIL:
             p = tl.where((n0 + cols < NK)[None, :], p, 0.0)
+        if extras is not None:
+            if extras.seed is not None:
+                dp = tl.where(kept(m0, n0, b, h, extras, BM, BN), dp * extras.keep_scale, 0.0)
+            if extras.cap_log2 is not None:
+                p = p * (1.0 - t * t)
         ds = (p * (dp + neg_delta[:, None])).to(k.dtype)
         dq = tl.dot(ds, k, dq, input_precision="ieee")
     return dq
@@ -231,9 +267,9 @@ def _query_loop(dq, q, do, K, V, neg_lse, neg_delta, sk, sv, b, hk, m0, begin, e
 
 @triton.jit(do_not_specialize=["H", "NQ", "NK", "lowest", "highest"])
 def _query_pass(Q, K, V, DO, STATS, DELTA, DQ, sq, sk, sv, sdo, H, NQ, NK, NQP, scale, qk_scale, lowest, highest,
-                GROUP: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
-                LEFT: tl.constexpr,
-                RIGHT: tl.constexpr, TMA: tl.constexpr, EVEN_Q: tl.constexpr, EVEN_K: tl.constexpr, SEED: tl.constexpr):
+                extras, GROUP: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+                LEFT: tl.constexpr, RIGHT: tl.constexpr, TMA: tl.constexpr, EVEN_Q: tl.constexpr, EVEN_K: tl.constexpr,
+                SEED: tl.constexpr):
     """dQ of one block of queries; under a causal mask the longest rows go first."""
     blocks = tl.cdiv(NQ, BM)
     bh = tl.program_id(0) // blocks
@@ -262,34 +298,34 @@ def _query_pass(Q, K, V, DO, STATS, DELTA, DQ, sq, sk, sv, sdo, H, NQ, NK, NQP, 
     last = tl.minimum(tl.maximum(last, first), end)
     dq = tl.zeros([BM, DP], tl.float32)
     if LEFT:
-        dq = _query_loop(dq, q, do, K, V, neg_lse, neg_delta, sk, sv, b, hk, m0, begin, first, NK, qk_scale, lowest,
-                         highest,
-                         D, DP, BM, BN, True, not EVEN_K, LEFT, RIGHT, TMA, EVEN_K)
-    dq = _query_loop(dq, q, do, K, V, neg_lse, neg_delta, sk, sv, b, hk, m0, first, last, NK, qk_scale, lowest, highest,
-                     D, DP, BM, BN, False, False, LEFT, RIGHT, TMA, EVEN_K)
+        dq = _query_loop(dq, q, do, K, V, neg_lse, neg_delta, sk, sv, b, h, hk, m0, begin, first, NQ, NK, qk_scale,
+                         lowest, highest, extras, D, DP, BM, BN, True, not EVEN_K, LEFT, RIGHT, TMA, EVEN_K)
+    dq = _query_loop(dq, q, do, K, V, neg_lse, neg_delta, sk, sv, b, h, hk, m0, first, last, NQ, NK, qk_scale, lowest,
+                     highest, extras, D, DP, BM, BN, False, False, LEFT, RIGHT, TMA, EVEN_K)
     if LEFT or RIGHT or not EVEN_K:
-        dq = _query_loop(dq, q, do, K, V, neg_lse, neg_delta, sk, sv, b, hk, m0, last, end, NK, qk_scale, lowest,
-                         highest,
-                         D, DP, BM, BN, True, not EVEN_K, LEFT, RIGHT, TMA, EVEN_K)
+        dq = _query_loop(dq, q, do, K, V, neg_lse, neg_delta, sk, sv, b, h, hk, m0, last, end, NQ, NK, qk_scale,
+                         lowest, highest, extras, D, DP, BM, BN, True, not EVEN_K, LEFT, RIGHT, TMA, EVEN_K)
     _store(DQ, dq * scale, bh, m0, NQ, D, BM, DP)
 
 
 def launches(dout: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor,
              lse: torch.Tensor, *, left: int, right: int, scale: float, dlse: torch.Tensor | None, tuning: Tuning,
-             grads: tuple[torch.Tensor, torch.Tensor, torch.Tensor]) -> Iterator[tuple[Any, int, tuple, dict]]:
+             grads: tuple[torch.Tensor, torch.Tensor, torch.Tensor], extra: Any = None,
+             delta: torch.Tensor | None = None) -> Iterator[tuple[Any, int, tuple, dict]]:
     """The kernels of one backward, in order, as (kernel, programs, arguments, options); they fill grads (contiguous).
 
-    left, right: the window, -1 unlimited. Nothing is launched here, so a compiler without a device can walk it too.
+    left, right: the window, -1 unlimited; extra: a scores.Extras or None; delta: where to write -Delta, (B * H, Nq up
+    to a multiple of PAD). Nothing is launched here, so a compiler without a device can walk it too.
     """
     (batch, heads, nq, D), (kv_heads, nk) = q.shape, k.shape[1:3]
     dq, dk, dv = grads
     group, shift = heads // kv_heads, nk - nq
     DP, nqp = padded(D), triton.cdiv(nq, PAD) * PAD
     qk_scale = scale * LOG2_E
-    seed = tuning.seed and scale != 0  # -LSE / scale
+    seed = tuning.seed and scale != 0 and extra is None  # -LSE / scale
     one_pass, tma = tuning.queries is None, tuning.tma
     stats = torch.empty((batch * heads, nqp), dtype=torch.float32, device=q.device)
-    delta = torch.empty_like(stats)
+    delta = torch.empty_like(stats) if delta is None else delta
     dq_sum = torch.empty((batch * heads, nqp, DP), dtype=torch.float32, device=q.device) if one_pass else stats
     strides = [tuple(x.stride()[:3]) for x in (q, k, v, dout)]
     mask = dict(LEFT=left >= 0, RIGHT=right >= 0)
@@ -315,7 +351,8 @@ def launches(dout: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tens
     atomic = (2 if tma else 1) if one_pass else 0
     target = TensorDescriptor(dq_sum, list(dq_sum.shape), list(dq_sum.stride()), [1, bm, DP]) if atomic == 2 else dq_sum
     yield (_key_pass, batch * kv_heads * triton.cdiv(nk, bn),
-           (*operands(bm, bn), stats, delta, dk, dv, target, *strides, kv_heads, nq, nk, nqp, scale, qk_scale, *bounds),
+           (*operands(bm, bn), stats, delta, dk, dv, target, *strides, kv_heads, nq, nk, nqp, scale, qk_scale, *bounds,
+            extra),
            dict(GROUP=group, D=D, DP=DP, BM=bm, BN=bn, **mask, ATOMIC=atomic, TMA=tma, EVEN_Q=nq % bm == 0,
                 EVEN_K=nk % bn == 0, SEED=seed, **options(tuning.keys)))
     if tuning.queries is None:
@@ -324,23 +361,13 @@ def launches(dout: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tens
     else:
         bm, bn = tuning.queries[:2]
         yield (_query_pass, batch * heads * triton.cdiv(nq, bm),
-               (*operands(bm, bn), stats, delta, dq, *strides, heads, nq, nk, nqp, scale, qk_scale, *bounds),
+               (*operands(bm, bn), stats, delta, dq, *strides, heads, nq, nk, nqp, scale, qk_scale, *bounds, extra),
                dict(GROUP=group, D=D, DP=DP, BM=bm, BN=bn, **mask, TMA=tma, EVEN_Q=nq % bm == 0, EVEN_K=nk % bn == 0,
                     SEED=seed, **options(tuning.queries)))
 
 
 STAGES = {_prepare: "prepare", _key_pass: "keys", _query_pass: "queries", _finish: "finish"}
 INTERPRETED = not isinstance(_key_pass, triton.JITFunction)  # decided by TRITON_INTERPRET when this module is imported
-
-
-def _sides(window: Any, causal: bool) -> tuple[int, int]:
-    try:
-        left, right = window
-    except (TypeError, ValueError):
-        raise UnsupportedCall("window", "a pair (left, right)", repr(window)) from None
-    if any(isinstance(side, bool) or not isinstance(side, int) or side < -1 for side in (left, right)):
-        raise UnsupportedCall("window", "whole numbers of at least -1", repr(window))
-    return left, (0 if causal else right)
 
 
 def _check(dout: Any, q: torch.Tensor, out: Any, lse: Any, dlse: Any) -> None:
@@ -361,7 +388,8 @@ def flash2_backward(dout: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: tor
                     scale: float | None = None, dlse: torch.Tensor | None = None, deterministic: bool = False,
                     tuning: Tuning | Mapping[str, Any] | None = None,
                     grads: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = None,
-                    stage: Callable[[str], contextlib.AbstractContextManager] | None = None
+                    stage: Callable[[str], contextlib.AbstractContextManager] | None = None,
+                    options: Options | None = None, dsinks: torch.Tensor | None = None
                     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Gradients of flash attention: dq like q, dk and dv like k, contiguous.
 
@@ -371,7 +399,8 @@ def flash2_backward(dout: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: tor
     scale: 1/sqrt(D) by default. window: (left, right) inclusive, -1 unlimited; causal is right = 0, bottom-right.
     deterministic: two passes only, bitwise reproducible. tuning: a Tuning, or names of backward_plan.parameters.
     grads: contiguous tensors to write to. stage: called with "prepare", "keys" and "queries" (one pass: "prepare",
-    "keys", "finish"), gives the context each launch runs in.
+    "keys", "finish"), gives the context each launch runs in. options: of kernels.options.check, in the place of causal
+    and window; dsinks: (H,) float32, where to write the gradient of its sinks.
     Raises UnsupportedCall, naming the argument, before anything is launched.
     """
     check_inputs(q, k, v, dtypes=(torch.float16, torch.bfloat16, torch.float32), head_dims=range(1, 257))
@@ -382,7 +411,9 @@ def flash2_backward(dout: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: tor
     check_flag("deterministic", deterministic)
     _check(dout, q, out, lse, dlse)
     scale = resolve_scale(scale, q.shape[3])
-    left, right = _sides(window, causal)
+    left, right = resolve_window(window, causal)
+    options = options or Options(left, right)
+    left, right, extra = options.left, options.right, extras(options)
     dout, q, k, v, out = (x if x.stride(3) == 1 else x.contiguous() for x in (dout, q, k, v, out))
     lse = lse.contiguous()
     dlse = None if dlse is None else dlse.contiguous()
@@ -391,9 +422,11 @@ def flash2_backward(dout: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: tor
     if q.numel() == 0 or k.numel() == 0:
         for x in grads:
             x.zero_()
+        if dsinks is not None:
+            dsinks.zero_()
         return grads
     cc = None if INTERPRETED or not q.is_cuda else torch.cuda.get_device_capability(q.device)
-    tuning = choose((q, k, v, dout), masked=left >= 0 or right >= 0, cc=cc, tuning=tuning)
+    tuning = choose((q, k, v, dout), masked=left >= 0 or right >= 0, cc=cc, tuning=tuning, scored=extra is not None)
     if deterministic and tuning.queries is None:
         raise UnsupportedCall("tuning", "two passes, as deterministic=True asks", "one pass with atomics",
                               "Give tuning.queries.")
@@ -401,13 +434,20 @@ def flash2_backward(dout: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: tor
         for name, x in (("q", q), ("k", k), ("v", v), ("dout", dout)):
             if (obstacle := tma_obstacle(name, x)) is not None:
                 raise UnsupportedCall("tuning", "tensors a TMA descriptor can hold", obstacle, "Use tma=False.")
+    (batch, heads, nq), delta = lse.shape, None
+    if dsinks is not None:
+        delta = torch.empty((batch * heads, triton.cdiv(nq, PAD) * PAD), dtype=torch.float32, device=q.device)
     try:
         with torch.cuda.device(q.device) if q.is_cuda else contextlib.nullcontext():
-            for kernel, programs, args, options in launches(dout, q, k, v, out, lse, left=left, right=right,
-                                                            scale=scale, dlse=dlse, tuning=tuning, grads=grads):
+            for kernel, programs, args, build in launches(dout, q, k, v, out, lse, left=left, right=right,
+                                                            scale=scale, dlse=dlse, tuning=tuning, grads=grads,
+                                                            extra=extra, delta=delta):
                 with stage(STAGES[kernel]) if stage is not None else contextlib.nullcontext():
-                    kernel[(programs,)](*args, **options)
+                    kernel[(programs,)](*args, **build)
     except OutOfResources as error:
         raise UnsupportedCall("tuning", "blocks that fit the device", f"{tuning} ({error})",
                               "Use smaller blocks or fewer stages.") from error
+    if delta is not None and dsinks is not None and options.sinks is not None:
+        p = torch.exp(options.sinks[:, None] - lse).masked_fill_(lse == float("-inf"), 0.0)
+        dsinks.copy_((p * delta[:, :nq].reshape(lse.shape)).sum((0, 2)))
     return grads

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from kernels.errors import UnsupportedCall
+from kernels.options import Options
 
 L2_SHARE_BYTES = 16 << 20  # keys and values that programs running at the same time may touch
 
@@ -81,12 +82,14 @@ def tma_obstacle(name: str, tensor: torch.Tensor) -> str | None:
 
 
 def choose(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool, cc: tuple[int, int] | None,
-           tuning: Mapping[str, Any] | None) -> Plan:
-    """Plan a call on checked (B, H, N, D) tensors. cc: compute capability, None in Triton's interpreter.
+           tuning: Mapping[str, Any] | None, options: Options | None = None) -> Plan:
+    """Plan a call on checked (B, H, N, D) tensors. cc: compute capability, None in Triton's interpreter. options: as
+    checked by kernels.options; by default none but causal.
 
     A configuration asked for in ``tuning`` is used as given or refused by name, never replaced.
     """
     why: list[str] = []
+    causal = causal or (options is not None and options.right == 0)
     block_d = max(64, padded(q.shape[-1]))
     obstacle = next((text for name, t in (("q", q), ("k", k), ("v", v)) if (text := tma_obstacle(name, t))), None)
     if q.shape[-1] * q.element_size() % 16:

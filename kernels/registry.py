@@ -22,7 +22,8 @@ from kernels.errors import UnsupportedCall
 class KernelInfo:
     """One implementation. path: "module:function"; kind: "attention" on (B, H, N, D), or "decode" on a cache;
     options: keyword arguments that make this form of it; tunable: takes ``tuning``; directions: "backward" where
-    gradients flow through it and `prepare_backward` takes it.
+    gradients flow through it and `prepare_backward` takes it. supports: keyword arguments of a call that it takes
+    beside causal and scale; gradients: the tensors that get one, where it has a backward.
 
     stages: the steps of a forward, one launch each, in order; backward_stages: those of a backward. Use `stages_for`.
     """
@@ -41,6 +42,8 @@ class KernelInfo:
     tunable: bool = False
     kind: str = "attention"
     backward_stages: tuple[str, ...] = ()
+    supports: tuple[str, ...] = ()
+    gradients: tuple[str, ...] = ("q", "k", "v")
 
     def stages_for(self, causal: bool, direction: str = "forward", *, one_pass: bool = False, splits: int = 1,
                    append: bool = False) -> tuple[str, ...]:
@@ -88,12 +91,16 @@ KERNELS: tuple[KernelInfo, ...] = (
         stages=("attention",), directions=("forward", "backward"), dtypes=("float16", "bfloat16", "float32"),
         head_dims=range(1, 257), masks=("full", "causal"), architectures="compute capability 8.0 or later",
         interpreter="float16, float32", options={"implementation": "flash2"}, tunable=True,
-        backward_stages=("prepare", "keys", "queries", "finish")),
+        backward_stages=("prepare", "keys", "queries", "finish"),
+        supports=("window", "softcap", "alibi_slopes", "attn_bias", "key_padding_mask", "sinks", "dropout_p", "seed",
+                  "deterministic", "return_lse"),
+        gradients=("q", "k", "v", "sinks")),
     KernelInfo(
         name="decode", path="kernels.decode:flash_attention_decode", label="split-KV decode, Triton", kind="decode",
         stages=("append", "attention", "merge"), directions=("forward",), dtypes=("float16", "bfloat16", "float32"),
         head_dims=range(1, 257), masks=("full", "causal", "window"), architectures="compute capability 8.0 or later",
-        interpreter="float16, float32", tunable=True),
+        interpreter="float16, float32", tunable=True,
+        supports=("window", "softcap", "page_table", "k_new", "v_new", "num_splits", "return_lse"), gradients=()),
 )
 
 
@@ -114,19 +121,29 @@ def _attention(name: str, tuning: Mapping[str, Any] | None) -> KernelInfo:
     return info
 
 
+def _supported(info: KernelInfo, options: Mapping[str, Any]) -> None:
+    for option in options:
+        if option not in info.supports:
+            others = [other.name for other in KERNELS if option in other.supports and other.kind == info.kind]
+            raise UnsupportedCall(option, f"no such option ({info.name} takes {', '.join(info.supports) or 'none'})",
+                                  f"{option}=...", f"Use {' or '.join(others)}." if others else "")
+
+
 def call(name: str, q: Any, k: Any, v: Any, *, causal: bool = False, scale: float | None = None, stage: Any = None,
-         tuning: Mapping[str, Any] | None = None, return_lse: bool = False) -> Any:
+         tuning: Mapping[str, Any] | None = None, return_lse: bool = False, **options: Any) -> Any:
     """Run one implementation on (B, H, N, D) tensors; every one takes these arguments or refuses them by name.
 
-    stage: context-manager factory called with each step's name (KernelInfo.stages_for). Returns out, or (out, lse).
-    Differentiable through torch.autograd where q, k or v require a gradient.
+    stage: context-manager factory called with each step's name (KernelInfo.stages_for). options: of flash_attention;
+    `supports` has those that an implementation takes. Returns out, or (out, lse). Differentiable through
+    torch.autograd where a tensor of `gradients` requires one.
     """
     info = _attention(name, tuning)
-    options: dict[str, Any] = dict(info.options)
+    _supported(info, options)
+    options |= info.options
     if tuning:
         options["tuning"] = tuning
     if return_lse:
-        if name != "flash2":
+        if "return_lse" not in info.supports:
             raise UnsupportedCall("return_lse", f"False ({name} returns no LSE)", "True", "Use flash2.")
         options["return_lse"] = True
     module, function = info.path.split(":")
@@ -140,18 +157,20 @@ def call(name: str, q: Any, k: Any, v: Any, *, causal: bool = False, scale: floa
 
 
 def prepare_backward(name: str, q: Any, k: Any, v: Any, dout: Any, *, causal: bool = False, scale: float | None = None,
-                     tuning: Mapping[str, Any] | None = None) -> Prepared:
+                     tuning: Mapping[str, Any] | None = None, **options: Any) -> Prepared:
     """The backward alone, with what a forward keeps for it made here: P for the naive forms, O and LSE for flash2.
 
     q, dout (B, H, Nq, D); k, v (B, Hk, Nk, D). prepared(stage) returns dQ, dK, dV, new tensors shaped like q, k, v.
     tuning, for flash2: any of one_pass, seed, tma, and key_ or query_ before block_m, block_n, num_warps, num_stages,
-    maxnreg (kernels.backward_plan); the rest comes from its table, and `parameters` has them all.
+    maxnreg (kernels.backward_plan); the rest comes from its table, and `parameters` has them all. options: as `call`
+    takes them; with sinks prepared(stage) returns their gradient too.
     """
     info = _attention(name, tuning)
+    _supported(info, options)
     if name == "flash2":
         from kernels import api
 
-        run, parameters = api.prepare_backward(q, k, v, dout, causal=causal, scale=scale, tuning=tuning)
+        run, parameters = api.prepare_backward(q, k, v, dout, causal=causal, scale=scale, tuning=tuning, **options)
     else:
         from kernels import naive_backward
 
