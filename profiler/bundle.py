@@ -27,10 +27,12 @@ MOST_METRICS = 1_000_000  # rows; a larger table stays in its file and is read l
 
 
 class OnDisk:
-    """A metrics table too large for memory, left in its file. rows: how many it has."""
+    """A metrics table too large for memory, left in its file. rows: how many it has; folder: what keeps a temporary
+    file there."""
 
     def __init__(self, path: Path):
         self.path, self.rows = path, table.rows(path)
+        self.folder: Any = None
         table.read_names("metrics", path)
 
     def of(self, launch: int) -> pd.DataFrame:

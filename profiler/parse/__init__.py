@@ -12,6 +12,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,8 @@ from profiler.parse import child, sniff
 from profiler.parse.child import Limits, Progress
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from profiler.bundle import Bundle
 
 __all__ = ["Limits", "load", "load_bytes", "load_many"]
@@ -58,6 +61,26 @@ def load_bytes(name: str, data: bytes, *, limits: Limits | None = None, progress
         shutil.rmtree(folder, ignore_errors=True)
 
 
+class Reread:
+    """Every raw metric of one launch of a large report, of which ``load`` read only those that something uses. The file
+    must still lie where it was."""
+
+    def __init__(self, path: Path, name: str, limits: Limits):
+        self.path, self.name, self.limits = path, name, limits
+
+    def __call__(self, launch: int) -> pd.DataFrame:
+        from profiler import bundle as bundles
+
+        if not self.path.is_file():
+            raise BadInput(f"{self.name}: the file is no longer there, so its other metrics cannot be read.",
+                           remedy="Add it again.")
+        with tempfile.TemporaryDirectory(prefix="flashscope-read-") as folder:
+            found = child.run(self.path, self.name, Path(folder), self.limits, launch=launch)
+            every = bundles.read(found[0]).metrics
+        every["launch"] = launch
+        return every.astype({"launch": "Int64"})
+
+
 def clean(name: str) -> str:
     """A name for display: no folders, no control characters, at most 160 characters."""
     kept = "".join(char for char in name.replace("\\", "/").rsplit("/", 1)[-1] if char.isprintable())
@@ -75,13 +98,21 @@ def _load(path: Path, name: str | None, limits: Limits | None, progress: Progres
     with open(path, "rb") as stream:
         sniff.form(stream.read(4096), path.stat().st_size,
                    name)  # refuse what is plainly something else without a process
-    folder = Path(tempfile.mkdtemp(prefix="flashscope-read-"))
+    path, limits = path.resolve(), limits or Limits()
+    folder = tempfile.TemporaryDirectory(prefix="flashscope-read-", ignore_cleanup_errors=True)
     try:
-        found = [bundles.read(one) for one in child.run(path.resolve(), name, folder, limits or Limits(), progress)]
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        found = [bundles.read(one) for one in child.run(path, name, Path(folder.name), limits, progress)]
+        large = [one.on_disk for one in found if one.on_disk]
+    except BaseException:
+        folder.cleanup()
+        raise
+    for table in large:
+        table.folder = folder  # a table that stays on disk keeps its folder as long as the bundle lives
+    if not large:
+        folder.cleanup()
     if len(found) == 1:
-        return [found[0].renamed(name.removesuffix(".zip"))]
+        again = Reread(path, name, limits) if "metrics_left_out" in found[0].profile else None
+        return [replace(found[0], reread=again).renamed(name.removesuffix(".zip"))]
     return [one.renamed(f"{name.removesuffix('.zip')}: {one.profile['file']['name']}") for one in found]
 
 

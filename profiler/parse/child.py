@@ -33,10 +33,11 @@ class Limits:
         return self.total_seconds if self.total_seconds is not None else self.seconds + 3.0 * size / 1e6
 
 
-def run(source: Path, name: str, folder: Path, limits: Limits, progress: Progress | None = None) -> list[Path]:
-    """Read ``source`` in a process of its own: the folder of the bundle it wrote under ``folder``. Raises the error
-    it met."""
-    job = {"source": str(source), "name": name, "memory_bytes": limits.memory_bytes}
+def run(source: Path, name: str, folder: Path, limits: Limits, progress: Progress | None = None,
+        launch: int | None = None) -> list[Path]:
+    """Read ``source``, or one launch of it, in a process of its own: the folders of the bundles it wrote under
+    ``folder``. Raises the error it met."""
+    job = {"source": str(source), "name": name, "memory_bytes": limits.memory_bytes, "launch": launch}
     (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
     process = start(folder)
     try:

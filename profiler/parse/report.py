@@ -20,9 +20,10 @@ THREAD_OPCODES = "sass__thread_inst_executed_true_per_opcode"
 OWN_REMEDY = "Copy the file again, whole; a report of a newer ncu may need a newer ncu-report package."
 
 
-def read(path: Path, name: str, progress: Callable[[int, int], None] = lambda done, total: None) -> RawFile:
-    """The launches of a report called ``name``. ``progress(done, total)`` is called now and then with numbers of
-    launches."""
+def read(path: Path, name: str, progress: Callable[[int, int], None] = lambda done, total: None,
+         launch: int | None = None) -> RawFile:
+    """The launches of a report called ``name``, or only number ``launch``, then with every metric. ``progress(done,
+    total)`` is called now and then with numbers of launches."""
     frame = blocks.read(path, name)
     progress(0, frame.results)
     import ncu_report
@@ -40,6 +41,8 @@ def read(path: Path, name: str, progress: Callable[[int, int], None] = lambda do
     if frame.results > len(actions):
         out.notes.append(f"The file promises {frame.results} launches and NVIDIA's reader gives {len(actions)}: "
                          "it is damaged.")
+    if launch is not None:
+        actions = actions[launch:launch + 1]
     wanted: frozenset[str] | None = None
     kinds = set()
     last = time.monotonic()
@@ -53,13 +56,14 @@ def read(path: Path, name: str, progress: Callable[[int, int], None] = lambda do
         chosen = [n for n in names if wanted is None or n in wanted]
         left_out = max(left_out, len(names) - len(chosen))
         out.launches.append(_launch(ncu_report, action, chosen, tensor.OPCODES in names))
-        if number % 64 == 0 and time.monotonic() - last > 0.2:
+        if number % 8 == 0 and time.monotonic() - last > 0.2:
             last = time.monotonic()
             progress(number + 1, len(actions))
     if not any(launch.kernel or launch.metrics for launch in out.launches):
         raise DamagedFile(f"{name} is damaged: NVIDIA's reader finds {len(actions)} launches in it, none with a name "
                           "or a counter.", remedy=OWN_REMEDY)
     if left_out:
+        out.session["metrics_left_out"] = left_out
         out.notes.append(f"A large report: {left_out} metrics a launch that no page uses were not read.")
     if kinds - {ncu_report.IAction.WorkloadType_KERNEL}:
         out.notes.append("Some rows are not single kernels but ranges or graphs: they count all kernels in them.")

@@ -17,10 +17,10 @@ from typing import Any
 from profiler import errors
 
 
-def main(source: Path, name: str, out: Path, limit: int) -> int:
+def main(source: Path, name: str, out: Path, limit: int, launch: int | None = None) -> int:
     try:
         _limit_memory(limit)
-        _work(source, name, out)
+        _work(source, name, out, launch)
         return 0
     except errors.FlashScopeError as error:
         found = error
@@ -47,8 +47,9 @@ def _limit_memory(limit: int) -> None:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
-def _work(source: Path, name: str, out: Path) -> None:
-    """Read ``source`` into OUT/result: one folder for each bundle, named 000, 001, ... in order."""
+def _work(source: Path, name: str, out: Path, launch: int | None) -> None:
+    """Read ``source`` into OUT/result: one folder for each bundle, named 000, 001, ... in order; launch: of a report
+    only that one."""
     from profiler.parse import archive, compressed, sniff
 
     result = out / "result"
@@ -61,7 +62,7 @@ def _work(source: Path, name: str, out: Path) -> None:
     if form == sniff.COMPRESSED:
         raise errors.UnsupportedFile(f"{name} is packed twice.", remedy="Unpack it first, then open what is inside.")
     if form != sniff.ARCHIVE:
-        _read(source, inner, form, file, result / "000", out)
+        _read(source, inner, form, file, result / "000", out, launch)
         return
     (out / "members").mkdir()
     members = archive.unpack(source, out / "members", name)
@@ -78,17 +79,18 @@ def _work(source: Path, name: str, out: Path) -> None:
         if form == sniff.COMPRESSED:
             member = compressed.unpack(member, member.with_suffix(".unpacked"), member.name)
             form = _form(member, f"the content of {file['name']}")
-        _read(member, str(file["name"]), form, file, result / f"{number:03d}", out)
+        _read(member, str(file["name"]), form, file, result / f"{number:03d}", out, launch)
 
 
-def _read(source: Path, name: str, form: str, file: dict[str, Any], target: Path, out: Path) -> None:
+def _read(source: Path, name: str, form: str, file: dict[str, Any], target: Path, out: Path,
+          launch: int | None) -> None:
     """One report or export, called ``name`` in errors → the bundle ``target``; file: {name, sha256, bytes}."""
     from profiler.parse import report, sniff, text
 
     if form == sniff.REPORT:
         if source.suffix == ".ncu-repz":  # by this ending NVIDIA's reader expects a compressed one
             source = Path(shutil.copyfile(source, out / f"{target.name}.ncu-rep"))
-        raw = report.read(source, name, _progress)
+        raw = report.read(source, name, _progress, launch)
     elif form == sniff.TEXT:
         raw = text.read(source.read_bytes(), _progress)
     else:
@@ -122,7 +124,7 @@ def _digest(source: Path) -> dict[str, Any]:
 def do(folder: Path) -> int:
     """The job that FOLDER/job.json describes; the exit code."""
     job = json.loads((folder / "job.json").read_text(encoding="utf-8"))
-    return main(Path(job["source"]), job["name"], folder, job["memory_bytes"])
+    return main(Path(job["source"]), job["name"], folder, job["memory_bytes"], job.get("launch"))
 
 
 if __name__ == "__main__":
