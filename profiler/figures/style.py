@@ -7,6 +7,7 @@ tell implementations apart in greyscale too. Reads are a tint, writes the full c
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import plotly.graph_objects as go
@@ -40,7 +41,7 @@ class Mark:
 
 IMPLEMENTATION = {
     "naive": Mark("#D55E00", "circle"), "naive_folded": Mark("#D55E00", "cross"), "flash1": Mark("#56B4E9", "square"),
-    "flash2": Mark("#0072B2", "square"), "decode": Mark("#0072B2", "diamond"), "flash_hopper": Mark("#009E73", "star"),
+    "flash2": Mark("#0072B2", "square"), "decode": Mark("#0072B2", "hexagram"), "flash_hopper": Mark("#009E73", "star"),
     "sdpa_flash": Mark("#7A838E", "diamond"), "sdpa_cudnn": Mark("#7A838E", "triangle-up"),
     "sdpa_math": Mark("#9AA2AC", "x"), "sdpa_efficient": Mark("#9AA2AC", "pentagon"),
     "fa3": Mark("#68717C", "triangle-down"), "fa4": Mark("#68717C", "hexagon"),
@@ -157,6 +158,7 @@ def outline(colour: str, theme: Theme) -> str:
     return theme.ink if contrast(colour, theme.ground) < 3 else theme.ground
 
 
+@lru_cache
 def template(theme: str = "light", size: str = "page") -> go.layout.Template:
     """The Plotly template of a theme and a size: use it for any chart that should look like ours."""
     t, s = theme_of(theme), size_of(size)

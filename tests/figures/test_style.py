@@ -55,6 +55,32 @@ def test_implementations_differ_by_marker_where_they_share_a_colour():
     assert len(set(greys)) == len(greys)
 
 
+def grey(colour: str) -> float:
+    """What a greyscale print keeps of a colour: its luminance, linear light, ITU-R BT.709."""
+    linear = [v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4
+              for v in (int(colour[i:i + 2], 16) / 255 for i in (1, 3, 5))]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def apart(a: str, b: str) -> bool:
+    """Two greys that a printer keeps apart: half as bright again, glare of 0.05 added."""
+    light, dark = sorted((grey(a), grey(b)), reverse=True)
+    return (light + 0.05) / (dark + 0.05) >= 1.5
+
+
+def test_in_greyscale_implementations_differ_by_marker_or_by_brightness():
+    for (one, a), (other, b) in itertools.combinations(style.IMPLEMENTATION.items(), 2):
+        assert a.symbol != b.symbol or apart(a.colour, b.colour), f"{one} and {other} look alike in greyscale"
+
+
+@pytest.mark.parametrize("theme", THEMES, ids=lambda t: t.name)
+@pytest.mark.parametrize("tensor", ["S", "P", "Q", "dO", "LSE"])
+def test_in_greyscale_a_read_differs_from_a_write_and_s_from_p(tensor, theme):
+    colour = style.tensor_colour(tensor)
+    assert apart(colour, style.tint(colour, theme))
+    assert apart(style.SCORES, style.PROBABILITIES)
+
+
 def test_kernels_of_a_report_differ():
     looks = [style.kernel_mark(i) for i in range(50)]
     assert len(set(looks)) == 50
