@@ -23,11 +23,49 @@ from profiler.figures.style import Size, Theme, size_of, template, theme_of
 DATA = "flashscope"
 
 
+class Sheet(go.Figure):
+    """A figure under construction: what is added to it is validated once, in ``done``.
+
+    Plotly's own ``add_…`` copies and validates all that the figure holds again at each call.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._waiting: dict[str, list[dict[str, Any]]] = {"data": [], "annotations": [], "shapes": []}
+
+    def add_annotation(self, **named: Any) -> Sheet:  # type: ignore[override]
+        self._waiting["annotations"].append(named)
+        return self
+
+    def add_shape(self, **named: Any) -> Sheet:  # type: ignore[override]
+        self._waiting["shapes"].append(named)
+        return self
+
+    def add_scatter(self, **named: Any) -> Sheet:  # type: ignore[override]
+        self._waiting["data"].append({"type": "scatter", **named})
+        return self
+
+    def add_bar(self, **named: Any) -> Sheet:  # type: ignore[override]
+        self._waiting["data"].append({"type": "bar", **named})
+        return self
+
+    def add_heatmap(self, **named: Any) -> Sheet:  # type: ignore[override]
+        self._waiting["data"].append({"type": "heatmap", **named})
+        return self
+
+    def done(self) -> go.Figure:
+        """The finished figure."""
+        layout = self.layout.to_plotly_json()
+        for what in ("annotations", "shapes"):
+            layout[what] = [*layout.get(what, ()), *self._waiting[what]]
+        return go.Figure({"data": [*self.data, *self._waiting["data"]], "layout": layout})
+
+
 @dataclass(frozen=True, slots=True)
 class Canvas:
     """A figure under construction with its theme, size and margins in pixels."""
 
-    figure: go.Figure
+    figure: Sheet
     theme: Theme
     size: Size
     left: float
@@ -64,7 +102,7 @@ def new(title: str, subtitle: str, foot: str, theme: str, size: str, *, left: fl
     top = s.edge + tall["title"] + 0.5 * s.body + tall["subtitle"] + above * s.body
     bottom = s.edge + tall["foot"] + (4.2 if axis else 1) * s.body
     right, height = s.edge + max(right, 1.5 * s.body), height or s.height
-    figure = go.Figure()
+    figure = Sheet()
     figure.update_layout(
         template=template(theme, size), height=height, width=s.width if size == "talk" else None,
         margin={"l": s.edge + left, "r": right, "t": top, "b": bottom, "pad": 0},
@@ -83,9 +121,9 @@ def new(title: str, subtitle: str, foot: str, theme: str, size: str, *, left: fl
 def finish(canvas: Canvas, frame: pd.DataFrame) -> go.Figure:
     """The finished figure, carrying ``frame``: one row for each value that is drawn."""
     records = json.loads(frame.to_json(orient="split", double_precision=15, index=False))
-    canvas.figure.layout.meta = {DATA: {**canvas.figure.layout.meta[DATA], "columns": records["columns"],
-                                        "data": records["data"]}}
-    return canvas.figure
+    figure = canvas.figure.done()
+    figure.layout.meta = {DATA: {**figure.layout.meta[DATA], "columns": records["columns"], "data": records["data"]}}
+    return figure
 
 
 def to_frame(figure: go.Figure) -> pd.DataFrame:

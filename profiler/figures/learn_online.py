@@ -31,13 +31,13 @@ def terms(steps: Sequence[Sequence[float]], news: Sequence[int], labels: Sequenc
             fresh = i >= len(parts) - new
             colour = style.PROBABILITIES if fresh else style.tint(style.PROBABILITIES, c.theme)
             value = f"{part:.4f}"
+            fits = part * pixels >= text_width(value, s.body) + 6
             c.figure.add_bar(
-                x=[part], y=[label], base=[start], orientation="h", width=0.62, text=value, textposition="inside",
+                x=[part], y=[label], base=[start], orientation="h", width=0.62, text=value if fits else None,
+                textposition="inside",
                 marker={"color": colour, "line": {"color": c.theme.ground, "width": 1.5}}, insidetextanchor="middle",
                 textangle=0, textfont={"color": style.text_on(colour)}, name=f"term {i + 1}",
                 hovertemplate=f"exp(x{i + 1} − m) = {value}<extra></extra>")
-            if part * pixels < text_width(value, s.body) + 6:
-                c.figure.data[-1].text = None
             rows.append({"bar": label, "key": i + 1, "term": part, "new": fresh})
             start += part
         notes.append({"x": start, "y": label, "text": f"<b>l = {start:.4f}</b>", "xanchor": "left", "xshift": 8})

@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import pairwise, product
 
 # Advance widths of Inter in thousandths of an em, by group of characters; others count as a wide letter.
@@ -25,6 +26,7 @@ FAR = 1.8  # text sizes from which on a leader line joins label and point
 Segment = tuple[float, float, float, float]
 
 
+@lru_cache(maxsize=20_000)  # wrapping and placing ask for the same words over and over
 def text_width(text: str, size: float) -> float:
     """Pixels that the widest line of ``text`` needs at ``size`` px; tags do not count."""
     text = re.sub(r"<(su[bp])>(.*?)</\1>", lambda m: m[2][: -(-len(m[2]) * 7 // 10)], text)  # set at 70%
