@@ -13,7 +13,7 @@ import plotly.graph_objects as go
 from profiler.bundle import Bundle
 from profiler.figures import canvas, labels, select, style, units
 from profiler.figures.place import BELOW, LOWER_LEFT, LOWER_RIGHT, UPPER_RIGHT, Placer
-from profiler.model import predict
+from profiler.model import log_slope, predict
 from profiler.spec import AttentionShape, RunConfig
 
 COLUMNS = ["implementation", "block_m", "block_n", "quantity", "bytes", "kind", "launch"]
@@ -168,3 +168,105 @@ def _subtitle(bundle: Bundle, shape: AttentionShape, name: str, hbm: pd.DataFram
         text += (f" With {units.nbytes(l2)} of L2, HBM traffic is at its floor; the block decides what crosses from L2 "
                  "to the SMs.")
     return text
+
+
+N_COLUMNS = ["implementation", "n", "block_m", "quantity", "bytes", "kind", "launch"]
+
+
+def over_n_frame(bundle: Bundle, shape: AttentionShape, implementation: str = "flash2") -> pd.DataFrame:
+    """Bytes L2 → SM and at HBM over N = Nq = Nk, the rest of the shape fixed: measured, and predicted with the same
+    tiles. HBM predicted is the compulsory bytes."""
+    rows = select.matching(bundle.launches, shape, implementation, free=("nq", "nk"))
+    rows = rows[rows["nq"].eq(rows["nk"]).fillna(False).astype(bool) & rows["parameters"].notna()]
+    out: list[dict[str, Any]] = []
+    for n, group in rows.groupby("nq", sort=True):
+        best = select.best(bundle, group)
+        config = select.config(best.iloc[0])
+        if not config.parameters.get("block_m"):
+            continue
+        moved = [select.total(best[c]) for c in ("dram_read_bytes", "dram_write_bytes")]
+        read, launch = select.total(best["l2_to_sm_bytes"]), int(best["launch"].iloc[0])
+        prediction = predict(config)
+        crossed = None if None in moved else sum(v or 0 for v in moved)
+        for quantity, value, kind in (
+                ("l2_to_sm", read, "measured"), ("hbm", crossed, "measured"),
+                ("l2_to_sm", prediction.level_bytes("l2_to_sm"), "predicted"),
+                ("hbm", prediction.compulsory_bytes, "predicted")):
+            row = _row(config, quantity, value, kind, launch if kind == "measured" else None)
+            out.append({**{k: row[k] for k in ("implementation", "block_m", "quantity", "bytes", "kind", "launch")},
+                        "n": int(n)})
+    return pd.DataFrame(out, columns=N_COLUMNS).astype({"bytes": "Float64", "launch": "Int64"})
+
+
+def over_n(bundle: Bundle, shape: AttentionShape, implementation: str = "flash2", *, theme: str = "light",
+           size: str = "page") -> go.Figure:
+    """Bytes of both levels over N, log-log: L2 → SM along N²·d²/M, HBM along N·d, points measured, lines predicted."""
+    data = over_n_frame(bundle, shape, implementation)
+    drawn = data[data["bytes"].gt(0).fillna(False).astype(bool)]
+    foot = canvas.foot(bundle.profile, "points measured, lines predicted, slopes derived")
+    name, look = labels.implementation(implementation), style.mark(implementation)
+    counted = drawn[drawn["kind"].eq("measured")]
+    if counted["n"].nunique() < 2:
+        return canvas.unavailable(f"Bytes of {name} at each level over N: not available", (
+            f"This source holds fewer than two lengths of {labels.shape(shape, lengths=False)} with counters and known "
+            "block sizes."), foot, theme, size)
+    s = style.size_of(size)
+    slopes = {q: log_slope(list(map(float, rows["n"])), list(map(float, rows["bytes"])))
+              for q, rows in counted.groupby("quantity")}
+    rule = {"l2_to_sm": "Θ(N²·d²/M)", "hbm": "Θ(N·d)"}
+    ends = {q: f"<b>{level}</b>, {rule[q]}" + (f"<br>slope {fit.value:.2f}" if (fit := slopes.get(q)) else "")
+            for q, level in (("l2_to_sm", "L2 → SM"), ("hbm", "HBM")) if q in set(drawn["quantity"])}
+    low, high = float(drawn["bytes"].min()) / 2, float(drawn["bytes"].max()) * 2
+    ticks, right = canvas.decades(low, high), canvas.beside(ends.values(), s.body) + 1.2 * s.marker
+    blocks = sorted(drawn["block_m"].unique())
+    tiles = f"{blocks[0]} query rows a block" if len(blocks) == 1 else \
+        f"{labels.join([str(b) for b in blocks])} query rows a block, as each length was run"
+    about = f"{labels.shape(shape, lengths=False)}; {tiles}.{_again(bundle, drawn)}"
+    c = canvas.new(over_n_title(name, slopes), labels.sentence(about), foot, theme, size, right=right,
+                   left=canvas.beside([units.tick(v, "B") for v in ticks], s.body) + 1.9 * s.body)
+    lengths = sorted(int(n) for n in drawn["n"].unique())
+    x_axis = canvas.log_axis(lengths[0] / 1.15, lengths[-1] * 1.15, ticks=lengths)
+    y_axis = canvas.log_axis(low, high, "B", ticks)
+    c.figure.update_xaxes(**x_axis, title_text="sequence length N (queries and keys)")
+    c.figure.update_yaxes(**y_axis, title={"text": "bytes of one pass", "standoff": s.body / 2})
+    placer = c.placer(x_axis["range"], y_axis["range"], True, True)
+    points = []
+    for q, text in ends.items():
+        colour, dash = (look.colour, "solid") if q == "l2_to_sm" else (c.theme.muted, "dash")
+        line = drawn[drawn["quantity"].eq(q) & drawn["kind"].eq("predicted")]
+        placer.avoid_line(line["n"].astype(float), line["bytes"])
+        c.figure.add_scatter(x=list(line["n"]), y=list(line["bytes"]), mode="lines", name=f"{q}/predicted",
+                             line={"color": colour, "width": s.line, "dash": dash},
+                             customdata=[[units.nbytes(v)] for v in line["bytes"]],
+                             hovertemplate="predicted at N = %{x:,}: %{customdata[0]}<extra></extra>")
+        mine = counted[counted["quantity"].eq(q)]
+        c.figure.add_scatter(
+            x=list(mine["n"]), y=list(mine["bytes"]), mode="markers", name=q,
+            marker={"color": colour, "symbol": look.symbol if q == "l2_to_sm" else "circle", "size": s.marker,
+                    "opacity": 1, "line": {"color": style.outline(colour, c.theme), "width": 1.5}},
+            customdata=[[int(r.launch), units.nbytes(r.bytes, 4), r.block_m] for r in mine.itertuples()],
+            hovertemplate="measured at N = %{x:,}, %{customdata[2]} query rows a block: %{customdata[1]}<br>"
+                          "launch %{customdata[0]}<extra></extra>")
+        last = line.iloc[-1]
+        points.append((text, float(last["n"]), float(last["bytes"])))
+    for spot in placer.column(points, s.body, distance=1.2 * s.marker, outside=right - s.body):
+        canvas.write(c, spot, s.body, x_log=True, y_log=True)
+    return canvas.finish(c, data)
+
+
+def _again(bundle: Bundle, drawn: pd.DataFrame) -> str:
+    """Where HBM moves more than its floor at the longest N: what no longer stays in L2."""
+    hbm = drawn[drawn["quantity"].eq("hbm") & drawn["n"].eq(drawn["n"].max())].set_index("kind")["bytes"]
+    l2 = select.device(bundle).l2_size_bytes
+    if not {"measured", "predicted"} <= set(hbm.index) or not l2 or hbm["measured"] < 1.1 * hbm["predicted"]:
+        return ""
+    more = units.times(hbm['measured'] / hbm['predicted'])
+    return (f" At the longest N HBM moves {more} the compulsory bytes: K and V "
+            f"no longer stay in the {units.nbytes(l2)} of L2.")
+
+
+def over_n_title(name: str, slopes: dict[Any, Any]) -> str:
+    """The finding: the exponents of N that were counted at the two levels."""
+    said = [f"{level} bytes grow as N<sup>{slopes[q].value:.2f}</sup>" for q, level in (("l2_to_sm", "L2 → SM"),
+            ("hbm", "HBM")) if slopes.get(q)]
+    return f"{name}: {labels.join(said)}" if said else f"Bytes of {name} over N"

@@ -18,9 +18,10 @@ from profiler.figures.pyramid import pyramid
 from profiler.figures.quadrant import quadrant
 from profiler.figures.roofline import roofline
 from profiler.figures.scaling import scaling
-from profiler.figures.theorem import theorem
+from profiler.figures.theorem import over_n, theorem
 from profiler.figures.traffic import traffic
 from profiler.figures.tuning import heatmap
+from profiler.figures.what_if import VARY, curves
 from profiler.spec import AttentionShape, RunConfig
 from tests import synthetic
 
@@ -89,6 +90,8 @@ FIGURES: dict[str, Callable[..., Any]] = {
     "scaling-time": partial(scaling, BUNDLE, SHAPE, "time", ALL),
     "scaling-tflops": partial(scaling, BUNDLE, SHAPE, "tflops"),
     "theorem": partial(theorem, SWEEP, SHAPE),
+    "theorem-n": partial(over_n, BUNDLE, SHAPE),
+    **{f"what-if-{vary}": partial(curves, BUNDLE, SHAPE, ALL, vary) for vary in VARY},
     "parity": partial(parity, BUNDLE),
     "parity-read": partial(parity, BUNDLE, "dram_read"),
     "bars": partial(bars, BUNDLE, SHAPE, ALL),
