@@ -11,11 +11,12 @@ import math
 from dataclasses import dataclass
 
 from profiler.evidence.facts import Facts, Run
-from profiler.model import StagePrediction
+from profiler.model import StagePrediction, wave_reads
 
 DIRTY = "dirty lines left in L2"
 CARRIED = "dirty lines of earlier kernels"
 REFETCH = "refetch: the working set exceeds L2"
+WAVE_REFETCH = "refetch as predicted: what a wave walks exceeds L2"
 MASK_AGAIN = "the mask matrix, read again by every head"
 TILES = "operands read again by several tiles"
 CACHED = "already in L2"
@@ -112,7 +113,8 @@ def _dram(facts: Facts, run: Run, stage: StagePrediction, quantity: str) -> Expe
 
     Reads short without a flush: up to the L2 was there. Reads above: operands that do not stay in L2 come again. With
     known tiles at most once a query block, and at most once a wave of resident blocks, for those walk the same rows
-    together; a library's matmul at most as often as they cross from L2 to the SMs, which is counted.
+    together (how much of it the order of our programs predicts comes first); a library's matmul at most as often as
+    they cross from L2 to the SMs, which is counted.
     """
     l2 = facts.l2_size_bytes
     if l2 is None:
@@ -127,7 +129,9 @@ def _dram(facts: Facts, run: Run, stage: StagePrediction, quantity: str) -> Expe
     again: list[tuple[str, float]] = []
     if not stage.stays_in_l2(l2):
         if stage.refetch:
-            again = [(MASK_AGAIN if set(stage.refetch) == {"mask"} else REFETCH, _by_waves(launches, stage))]
+            most, foreseen = _by_waves(launches, stage), _foreseen(run, launches, stage, l2)
+            again = [(WAVE_REFETCH, min(most, foreseen)),
+                     (MASK_AGAIN if set(stage.refetch) == {"mask"} else REFETCH, max(0.0, most - foreseen))]
         elif stage.flops_visible and (stage.l2_to_sm is None or "l2_to_sm" in stage.at_least):
             crossed = run.total("l2_to_sm_bytes", stage.stage)
             cause = REFETCH if stage.l2_to_sm is None else TILES
@@ -142,6 +146,16 @@ def _by_waves(launches: list[dict], stage: StagePrediction) -> float:
     if waves < 2:
         return sum(stage.refetch.values())
     return sum(min(most, (waves - 1) * stage.reads[tensor]) for tensor, most in stage.refetch.items())
+
+
+def _foreseen(run: Run, launches: list[dict], stage: StagePrediction, l2: int) -> float:
+    """What the waves of our own kernels must fetch again, predicted from the order of their programs; else 0."""
+    row = launches[0] if len(launches) == 1 else {}
+    if not (row.get("waves_per_sm") and row.get("grid")):
+        return 0.0
+    slots = round(math.prod(int(n) for n in row["grid"].split(",")) / row["waves_per_sm"])
+    found = wave_reads(run.config, stage.stage, stage.dram_read_bytes, slots, l2)
+    return float(found.expected - found.once) if found else 0.0
 
 
 def _threads(launches: list[dict]) -> int:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from profiler.evidence.allowance import CARRIED, DIRTY, REFETCH, REST, expected
+from profiler.evidence.allowance import CARRIED, DIRTY, REFETCH, REST, WAVE_REFETCH, expected
 from profiler.evidence.facts import Facts, Run
 from profiler.model import StagePrediction
 from profiler.spec import AttentionShape
 
-__all__ = ["CARRIED", "DIRTY", "REFETCH", "REST", "LedgerRow", "ledger", "run_ledger"]
+__all__ = ["CARRIED", "DIRTY", "REFETCH", "REST", "WAVE_REFETCH", "LedgerRow", "ledger", "run_ledger"]
 
 
 @dataclass(frozen=True, slots=True)

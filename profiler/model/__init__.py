@@ -17,10 +17,12 @@ from profiler.model.roofs import (
     roofs,
     special_function_roof,
 )
+from profiler.model.waves import WaveReads, wave_reads
 from profiler.model.what_if import VARY, tiles_of, what_if
 
 __all__ = [
     "COUNTERS", "DATA_SHEET", "L2_COPIES", "LEVELS", "MATERIALISING", "MEASURED", "VARY", "Blocks", "Point",
-    "Prediction", "Roof", "Slope", "StagePrediction", "attainable", "count_blocks", "knows", "log_slope", "pick",
-    "predict", "ridge", "roofline_point", "roofs", "special_function_roof", "tiles_of", "visible_pairs", "what_if",
+    "Prediction", "Roof", "Slope", "StagePrediction", "WaveReads", "attainable", "count_blocks", "knows", "log_slope",
+    "pick", "predict", "ridge", "roofline_point", "roofs", "special_function_roof", "tiles_of", "visible_pairs",
+    "wave_reads", "what_if",
 ]
