@@ -13,7 +13,8 @@ from profiler.figures.place import text_height, text_width, wrap
 
 MARKS = "①②③④⑤⑥⑦⑧⑨⑩⑪⑫⑬⑭⑮⑯⑰⑱⑲⑳"
 SMALL = 0.01  # a residual below this share of its row is left to the hover and the table
-CAUSES = {REFETCH: "refetched", WAVE_REFETCH: "refetched, as predicted", CARRIED: "of earlier kernels", REST: "unexplained"}
+CAUSES = {REFETCH: "refetched", WAVE_REFETCH: "refetched, as predicted", CARRIED: "of earlier kernels",
+          REST: "unexplained"}
 BAR, BENEATH = 0.68, 0.12  # heights of the measured and the predicted bar, in rows
 LIFT = 0.06  # rows by which the measured bar sits above the middle, to make room for the predicted one
 
