@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from profiler.errors import BadInput
@@ -282,6 +282,11 @@ def assign(launches: Any, roles: Mapping[int, str], shape: AttentionShape | None
         values = [was if key is None else key[column] for key, was in zip(mine, launches[column].astype(object))]
         out[column] = launches[column].__class__(values, index=launches.index, dtype=launches[column].dtype)
     return out
+
+
+def assigned(bundle: Any, roles: str, text: str = "") -> Any:
+    """A bundle whose launches have the roles of a link (see ``chosen``), in the call that ``text`` names, if any."""
+    return replace(bundle, launches=assign(bundle.launches, chosen(roles), call(text) if text else None))
 
 
 def call(text: str) -> AttentionShape:

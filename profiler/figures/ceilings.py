@@ -34,10 +34,14 @@ def device_roofs(bundle: Bundle, entered: Mapping[str, float] | None = None) -> 
     found = {}
     for device, rows in extra.groupby("device", dropna=False, sort=False):
         name = "" if pd.isna(device) else str(device)
-        typed = [Roof(what, value, ENTRIES[what][2], ENTERED, "a figure that was typed on this page")
-                 for what, value in (entered or {}).items() if value]
-        found[name] = typed + _of_one(name, rows, bundle.profile)
+        found[name] = typed(entered or {}) + _of_one(name, rows, bundle.profile)
     return {"": next(iter(found.values()))} if len(found) == 1 else found
+
+
+def typed(entered: Mapping[str, float]) -> list[Roof]:
+    """Roofs that someone typed, by name in base units."""
+    return [Roof(name, value, ENTRIES[name][2], ENTERED, "a figure that was typed on this page")
+            for name, value in entered.items() if value]
 
 
 def best(group: list[Roof]) -> list[Roof]:

@@ -20,6 +20,8 @@ SOURCES = {COUNTERS: "counters", MEASURED: "measured", ARCHITECTURE: "at the rep
 STROKES = {COUNTERS: "solid", MEASURED: "dashed", ARCHITECTURE: "dash-dotted"}
 DASH = {"solid": "solid", "dashed": "dash", "dotted": "dot", "dash-dotted": "dashdot"}
 SAME = 0.01  # a roof nearer than this to a better sourced one of its kind is named on that one
+WIDE = 7  # of more decades every second has a tick
+INTEGER_SYMBOL = "diamond-x"
 GLYPHS = {"diamond": "◆", "triangle-up": "▲", "square": "■", "circle": "●"}
 
 
@@ -129,6 +131,6 @@ def key(c: canvas.Canvas, placer: Placer, lines: Sequence[dict[str, Any]], gpus:
         rising = [line for line in lines if line["device"] == device and not line["roof"].flat and line["active"]]
         said = "; ".join(f"{line['words']}, {SOURCES.get(line['roof'].source, line['roof'].source)}" for line in rising)
         glyph = f'<span style="color:{look.colour}">{GLYPHS.get(look.symbol, "●")}</span>'
-        rows.append(f"{glyph} {short_gpu(device)}: {said or 'no bandwidth known'}")
+        rows.append(f"{glyph} {short_gpu(device)}" + (f": {said or 'no bandwidth known'}" if lines else ""))
     spot = placer.put("<br>".join(rows), x, y, c.size.small, distance=4, reach=10 * c.size.body, sides=(LOWER_RIGHT,))
     canvas.write(c, spot, c.size.small, x_log=True, y_log=True, name="key")

@@ -18,8 +18,6 @@ from profiler.model.roofs import ARCHITECTURE, ENTERED, ROOF_NAMES
 
 CROWD = 600  # of more places than this only those of the longest launches keep labels off; markers shrink
 KERNELS, REST = 12, "other kernels"  # of a report that is not ours so many kernels, the longest, get a look each
-WIDE = 7  # of more decades every second has a tick
-INTEGER_SYMBOL = "diamond-x"
 
 
 def roofline(points: pd.DataFrame, roofs: Sequence[Roof] | Mapping[str, Sequence[Roof]],
@@ -60,7 +58,7 @@ def roofline(points: pd.DataFrame, roofs: Sequence[Roof] | Mapping[str, Sequence
                    size, left=canvas.beside([units.tick(v / 1e12) for v in y_ticks], s.body) + 1.9 * s.body,
                    right=canvas.beside(ends.values(), s.small) if ends else 0)
     x_ticks = canvas.decades(*limits[:2])
-    x_ticks = x_ticks[::2] if len(x_ticks) > WIDE else x_ticks
+    x_ticks = x_ticks[::2] if len(x_ticks) > roof_lines.WIDE else x_ticks
     x_axis, y_axis = canvas.log_axis(*limits[:2], ticks=x_ticks), canvas.log_axis(*limits[2:])
     y_axis["ticktext"] = [units.tick(v / 1e12) for v in y_axis["tickvals"]]
     c.figure.update_xaxes(**x_axis, title_text=f"{'' if integer.all() else 'arithmetic intensity, FLOP'}"
@@ -120,12 +118,12 @@ def _points(c: canvas.Canvas, drawn: pd.DataFrame, groups: say.Groups, level: st
     own = drawn["device"].astype("string") if gpus else drawn["label"].where(drawn["label"].isin(longest), REST)
     for name, rows in drawn.groupby(drawn["implementation"].fillna(own), sort=False):
         look = gpus[name] if name in gpus else style.kernel_mark(kernels[name]) if name in kernels else style.mark(name)
-        symbols = [INTEGER_SYMBOL if unit == "op" else look.symbol for unit in rows["unit"]]
+        symbols = [roof_lines.INTEGER_SYMBOL if unit == "op" else look.symbol for unit in rows["unit"]]
         c.figure.add_scatter(
             x=list(rows["intensity"]), y=list(rows["flops_per_s"]), mode="markers", name=f"points/{name}",
             hovertemplate=say.HOVER, customdata=[say.hover(r, groups, level) for r in rows.to_dict("records")],
             marker={"size": [scale * _marker(r, c.size) for r in rows.itertuples()], "opacity": 1,
-                    "color": look.colour, "symbol": symbols if INTEGER_SYMBOL in symbols else look.symbol,
+                    "color": look.colour, "symbol": symbols if roof_lines.INTEGER_SYMBOL in symbols else look.symbol,
                     "line": {"width": 1.5 * scale, "color": style.outline(look.colour, c.theme)}})
 
 

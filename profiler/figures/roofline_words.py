@@ -165,8 +165,8 @@ def above(points: pd.DataFrame, groups: Groups, level: str) -> str:
     found.sort(key=lambda item: -item[1])
     r, most, roof = found[0]
     others = f", and {labels.count(len(found) - 1, 'point')} more above theirs" if len(found) > 1 else ""
-    return (f"{labels.escape(labels.sentence(r['label']))} lies at {percent(most)} of the {roof_words(roof)} roof"
-            f"{others}: {' or '.join(reasons(r, roof)[:2])}.")
+    return (f"Above a roof: {labels.escape(r['label'])}, at {percent(most)} of {roof_words(roof)}"
+            f"{others}; perhaps {' or '.join(reasons(r, roof)[:2])}.")
 
 
 def roof_words(roof: Roof) -> str:

@@ -1,8 +1,13 @@
-"""What the launches table has no column for, from a bundle's raw metrics: L1 traffic, and the accumulator's type."""
+"""What the launches table has no column for, from a bundle's raw metrics: L1 traffic, and the accumulator's type.
+
+Of a bundle whose raw metrics stay on disk nothing is read: that would take longer than the chart may.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+
+from profiler.metrics.tensor import TENSOR_PREFIX
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,9 +41,12 @@ def accumulators(bundle: Any) -> pd.Series:
     import pandas as pd
 
     raw = bundle.metrics
-    mine = raw[raw["used_for"].fillna("").str.contains("tensor_flops", regex=False)]
+    counters = [name for name in raw["metric"].unique() if str(name).startswith(TENSOR_PREFIX) and "_dst_" in name
+                and name.endswith(".sum")]
+    mine = raw[raw["metric"].isin(counters)]
+    mine = mine[mine["used_for"].fillna("").str.contains("tensor_flops", regex=False).astype(bool)]
     half = mine["metric"].str.contains("_dst_fp16", regex=False).astype(bool)
-    value = pd.to_numeric(mine["value"], errors="coerce").fillna(0.0)
+    value = pd.to_numeric(mine["value"], errors="coerce").fillna(0.0).astype(float)
     most = (value.where(half, -value)).groupby(mine["launch"]).sum().gt(0)
     launches = bundle.launches
     found = most.reindex(launches["launch"], fill_value=False)
