@@ -189,6 +189,7 @@ SHOWN_NAMES = frozenset((
     "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum", "l1tex__m_xbar2l1tex_read_bytes_mem_global_op_tma_ld.sum",
     "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed",
     "sm__throughput.avg.pct_of_peak_sustained_elapsed",
+    *(f"l1tex__lsu_writeback_active{part}.sum" for part in ("", "_mem_lg", "_mem_lgds")),
     "sm__inst_executed_pipe_tensor_op_gmma.sum", "lts__t_sector_hit_rate.pct", "l1tex__t_sector_hit_rate.pct",
     *(f"smsp__average_warps_issue_stalled_{reason}_per_issue_active.ratio" for reason in (
         "barrier", "branch_resolving", "dispatch_stall", "drain", "gmma", "imc_miss", "lg_throttle", "long_scoreboard",
