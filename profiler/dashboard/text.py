@@ -32,10 +32,11 @@ ADD_HELP = ("`.ncu-rep`, `.ncu-repz`, CSV or text from `ncu --csv` or `--page`, 
 ADD_READING = "Reading {name}…"
 ADD_SAMPLE = "Try a sample report"
 ADDED = "Added by you"
-ADDED_NOTE = "Kept for 24 hours after the last look. Whoever has this page's link sees them."
+ADDED_NOTE = "Kept for 24 hours after the last look. Whoever has this page's link sees them and can remove them."
 ADDED_GONE = ("The files that this link refers to are no longer here: they are kept for 24 hours after the last look. "
               "Add them again.")
-ADDED_DONE = "{name}: {launches} read."
+ADD_READ_SO_FAR = "{done} of {total}"
+ADDED_IN = "{launches}, read in {time}"
 REMOVE = "Remove {name}"
 DISMISS = "Dismiss"
 
@@ -82,7 +83,8 @@ KINDS = {"measured": "measured", "derived": "derived", "predicted": "predicted",
 
 # tables
 TITLES = {  # headings of table columns, units are added from the schema
-    "label": "what", "launches": "launches", "why_not_drawn": "why", "flops": "work", "bytes": "bytes",
+    "label": "what", "launches": "launches", "why_not_drawn": "why", "share": "of the lower roof", "in_l2": "from L2",
+    "flops": "work", "bytes": "bytes",
     "bytes_kind": "bytes are", "ns": "time", "time_kind": "time is", "intensity": "intensity",
     "flops_per_s": "throughput", "source": "source", "launch": "launch", "range": "range",
     "domain": "NVTX domain", "kernel": "kernel", "device": "GPU", "cc": "compute capability",
@@ -124,6 +126,10 @@ NO_MATCH_REMEDY = ("Search looks in kernel names, ranges, configurations and GPU
                    "Shorten the search.")
 NO_LAUNCHES = "{source} holds no profiled launch."
 LAUNCH_COUNT = "{shown} of {all} launches"
+ROWS_SHOWN = "Rows"
+ROWS_RANGE = "{first} – {last} of {all}"
+ORDER = "In order of"
+ORDER_HELP = "Numbers from the largest down, launches from the first on. A click on a heading sorts the rows shown."
 LAUNCH_TITLE = "Launch {launch}"
 LAUNCH_HINT = "Choose a row above to see every counter of that launch."
 DIAGNOSIS = "What holds this launch back: {counts}"
@@ -181,14 +187,14 @@ CARD_OCCUPANCY_HELP = ("Warps resident, of the most an SM holds · cycles the te
                        "speed.")
 CLAIMS_TITLE = "What was checked on this data: {counts}"
 ROOFLINE_LEVEL = "Bytes at"
-ROOFLINE_LEVELS = {"dram": "HBM", "l2": "L2"}
+ROOFLINE_LEVELS = {"dram": "HBM", "l2": "L2", "l1": "L1"}
 ROOFLINE_STAGES = "Steps of naive"
 ROOFLINE_STAGES_HELP = "Show each launch of an implementation that has several, beside the sum of them."
 NOT_DRAWN = "Not drawn: {count}, and why"
 POINTS = "The numbers behind the points"
 MEMORY_SHOW = "Show"
-MEMORY_SHOWS = {"scaling": "Over N", "traffic": "Between levels", "theorem": "Over the block size",
-                "parity": "Predicted and measured"}
+MEMORY_SHOWS = {"scaling": "Over N", "traffic": "Between levels", "pyramid": "Pyramid", "theorem": "The theorem",
+                "parity": "Predicted and measured", "bounds": "Time and roofs", "what_if": "What if"}
 MEMORY_WHY = {
     "scaling": "S and P have N² entries, Q, K, V and O have N·D: what crosses HBM, and what must be allocated, "
                "grows accordingly.",
@@ -196,11 +202,21 @@ MEMORY_WHY = {
     "theorem": "K and V are read once for every block of query rows. Behind a large L2 that traffic flows between "
                "L2 and the SMs, and HBM stays at the compulsory bytes whatever the block.",
     "parity": "Every stage of every configuration: what the IO model predicts against what the counters say.",
+    "pyramid": "The memories of this GPU, the nearer to the arithmetic the smaller and the faster, and what one pass "
+               "moved between them.",
+    "bounds": "The time that was taken, and what each roof alone would ask for: the longest hollow bar binds.",
+    "what_if": "The IO model with one thing changed and the rest as recorded: a prediction, not a measurement.",
 }
 QUANTITY = "Quantity"
 NO_BLOCKS = "{source} has no implementation whose block size is known on this shape."
 NO_BLOCKS_REMEDY = "Profile our kernels: `python -m profiler run --suite tuning` varies the block size."
 PYRAMID = "Capacity and bandwidth of each level"
+BESIDE_MATMULS = "Work beside the matmuls, implementation by implementation"
+BESIDE_MATMULS_WHY = ("FlashAttention-2 does less beside its matmuls than FlashAttention-1. Operations of the CUDA cores "
+                      "(fp32) and of the special-function units, counted, for every 100 FLOP on the Tensor Cores.")
+NO_VERSIONS = "FlashAttention-1 is not set beside 2: {why}; {shared}."
+BESIDE = {"matmul": "on Tensor Cores", "core": "fp32 on CUDA cores", "special": "special functions",
+          "share": "beside 100 matmul FLOP", "stall": "most warps wait for"}
 OCCUPANCY_SHOW = "Show"
 OCCUPANCY_SHOWS = {"quadrant": "Occupancy and Tensor Cores", "bounds": "Which roof binds"}
 OCCUPANCY_WHY = ("Occupancy counts the warps that are resident to hide one another's waiting. A kernel that overlaps "
@@ -217,11 +233,30 @@ TIMINGS_TABLE = "The timings, as recorded"
 IO_QUANTITIES = {
     "scaling": {"dram_bytes": "HBM bytes", "peak_memory": "Peak memory", "l2_to_sm": "L2 → SM bytes",
                 "sm_to_l2": "SM → L2 bytes"},
-    "parity": {"l2_to_sm": "L2 → SM bytes", "dram_read": "HBM read", "dram_write": "HBM written"},
+    "theorem": {"block": "Over the block size", "n": "Over N"},
+    "parity": {"l2_to_sm": "L2 → SM", "sm_to_l2": "SM → L2", "dram_read": "HBM read", "dram_write": "HBM written",
+               "tensor_flops": "Tensor FLOPs", "special_ops": "Special functions"},
+    "what_if": {"sram_bytes": "On-chip memory M", "n": "Length N", "head_dim": "Head size D",
+                "dram_bytes_per_s": "HBM bandwidth", "tensor_flops_per_s": "Tensor rate",
+                "special_ops_per_s": "Special-function rate"},
 }
 VALUES = "The values and their predictions"
 VERDICT_COUNTS = {"holds": "{n} hold", "fails": "{n} fail", "cannot tell": "{n} cannot be told"}
 CLAIM_TOLERANCE = "Held to: {tolerance}. Numbers are {kind}."
+CLAIM_SOURCE = "on {source}"
+CLAIM_INPUTS = "Decided by {inputs}"
+CLAIM_LACKS = "Lacking here: {missing}"
+CLAIMS_DOWNLOAD = "Download the checks (JSON)"
+CONFIGURATION = "{flash} ran with {tile}{which}."
+CONFIGURATION_BLOCKS = "{tile} (query rows × keys)"
+CONFIGURATION_BEST = ", the fastest of {count} configurations here"
+CONFIGURATION_FASTER = (" It is not the fastest known: {source} holds {tile}, which takes {time}; this one takes "
+                        "{own}{where}.")
+CONFIGURATION_THERE = " there"
+IN_L2 = "S would fit in L2"
+NEAR_L2 = "S is only {ratio} the L2"
+IN_L2_WHY = ("One N×N matrix is {matrix} here and the L2 holds {l2}: a pass over S or P need not reach HBM, so HBM bytes "
+             "cannot show whether they stayed on chip.")
 NEXT = {  # page -> (the page to read after it, the question that one answers)
     "evidence": ("roofline", "How near do they come to what this GPU can do? Roofline"),
     "roofline": ("memory_io", "Where do the bytes go, and how do they grow with N? Memory IO"),
@@ -232,7 +267,42 @@ NEXT = {  # page -> (the page to read after it, the question that one answers)
     "launches": ("about_data", "Where does the data come from? About the data"),
 }
 
+# roles of launches, roofs of one's own
+ROLES_TITLE = "What these launches do in attention: {count} of {all} kernels named"
+ROLES_LEAD = ("Proposed from kernel names, NVTX ranges and HBM bytes; change what is wrong. Once used, they are part "
+              "of this link, and Compare, Roofline and Evidence go by them.")
+ROLES_USE, ROLES_FORGET = "Use these roles", "Forget them"
+ROLES_COLUMNS = {"kernel": "kernel", "range": "range", "launches": "launches", "role": "role", "why": "why"}
+ROLE_NAMES = {"": "none", "scores": "score matmul", "scale": "scale", "mask": "mask", "softmax": "softmax",
+              "values": "value matmul", "attention": "fused attention", "merge": "merge of parts"}
+ROLE_CHOSEN = "chosen by you"
+CALL = "The attention call they make together"
+CALL_HELP = ("Batch, query heads (H16/4: and key/value heads), length (Nq1 Nk4096 where they differ), head size, type, "
+             "mask. With it, the claims can be checked on this report; of a kernel launched several times the first "
+             "launch stands for the call.")
+OWN_ROOFS = "Roofs of your own"
+OWN_ROOFS_LEAD = {
+    True: "{gpu} is not in the table of data sheets under exactly that name, so there is no data-sheet roof: no other "
+          "GPU's is lent. Roofs above are from the report's own counters.",
+    False: "The data sheet's roofs are used. A figure that you enter stands before them.",
+}
+OWN_ROOF = {"dram": "Memory, GB/s", "tensor": "Tensor Cores, dense TFLOP/s"}
+OWN_ROOF_BAD = "{name}: expected a number above 0, got “{got}”; it is left out."
+ROOFS_TITLE = "The roofs, and where each comes from"
+ROOF_COLUMNS = {"gpu": "GPU", "roof": "roof", "value": "value", "source": "source", "how": "how"}
+
 # Compare
+COMPARE_VIEW = "Under"
+COMPARE_VIEWS = {"own": "each GPU's roofs", "ridge": "its own ridge"}
+COMPARE_ROLES = "By role: what each source needed for the same step"
+COMPARE_ROLE_NOTE = ("Sums over the launches of a role, time under the profiler. The lower roof is the nearest limit at "
+                     "that intensity; a kernel well below it is held up by what no roof shows: waiting for memory, "
+                     "synchronisation, or SMs that run out of blocks.")
+ROLE_BY = {(True, True): "recorded", (False, True): "recorded or chosen", (False, False): "proposed",
+           (True, False): "proposed"}  # (a profile of ours, it names stages)
+METRIC_SET, METRICS_COLLECTED = "counters collected", "{n} names"
+COMPARE_ROLE_COLUMNS = {"source": "source", "role": "role", "by": "role is", "launches": "launches", "time": "time",
+                        "bytes": "bytes at {level}", "work": "work", "rate": "throughput", "share": "of the lower roof"}
 SOURCES = "Sources"
 COMPARE_NEEDS_TWO = "Comparing takes two sources."
 COMPARE_NEEDS_TWO_REMEDY = ("Choose a second one above, or add a report in the sidebar: from another GPU, another day, "

@@ -81,7 +81,8 @@ def lacking(bundle: Bundle, purpose: str) -> None:
     """The command that collects what is lacking for "evidence", "roofline" or "occupancy"; nothing if complete."""
     from profiler import metrics
 
-    columns = metrics.PURPOSES[purpose]
+    idle = bool(bundle.launches["tensor_flops"].eq(0).all())  # then the Tensor Cores' peak would say nothing
+    columns = [name for name in metrics.PURPOSES[purpose] if not (idle and name == "tensor_peak_flops_per_s")]
     command = metrics.advice(bundle, columns)
     if command:
         absent = [text.TITLES[name] for name in columns if bundle.launches[name].isna().any()]

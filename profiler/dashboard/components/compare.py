@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
 
+from profiler import roles
 from profiler.bundle import Bundle
 from profiler.dashboard import text
 from profiler.figures import labels, select, units
 from profiler.figures.ceilings import best, device_roofs
-from profiler.figures.points import attention_points, launch_points
+from profiler.figures.normalised import normalised
+from profiler.figures.points import LEVEL_NAMES, attention_points, launch_points
 from profiler.figures.roof_lines import short_gpu
 from profiler.figures.roofline import roofline
+from profiler.figures.roofline_words import percent, roof_words, share
 from profiler.model import Roof
 from profiler.spec import AttentionShape
 
@@ -26,11 +30,20 @@ def recorded(bundles: Sequence[Bundle]) -> pd.DataFrame:
     for key in RECORDED:
         facts[text.PROVENANCE.get(key, key.replace("_", " "))] = [str(b.profile.get(key) or units.NOT_AVAILABLE)
                                                                   for b in bundles]
+    sets = [b.once(collected) for b in bundles]
+    facts[text.METRIC_SET] = [text.METRICS_COLLECTED.format(n=units.whole(len(s))) if s else units.NOT_AVAILABLE
+                              for s in sets]
+    alike = {what: len(set(values)) == 1 for what, values in facts.items()} | {text.METRIC_SET: len(set(sets)) == 1}
     names = [b.name for b in bundles]
     return pd.DataFrame([{
         text.WHAT: what, **dict(zip(names, values)),
-        text.SAME_OR_NOT: text.SAME_WORD if len(set(values)) == 1 else text.DIFFERS,
+        text.SAME_OR_NOT: text.SAME_WORD if alike[what] else text.DIFFERS,
     } for what, values in facts.items() if set(values) != {units.NOT_AVAILABLE}])
+
+
+def collected(bundle: Bundle) -> frozenset[str]:
+    """The names of the raw counters that a source holds."""
+    return frozenset(map(str, bundle.metrics["metric"].unique()))
 
 
 def gpu(bundle: Bundle) -> str:
@@ -75,9 +88,9 @@ def numbers(bundles: Sequence[Bundle], shape: AttentionShape, direction: str) ->
     return pd.DataFrame(out)
 
 
-def shared_roofline(bundles: Sequence[Bundle], shape: AttentionShape | None, direction: str, *, level: str,
-                    theme: str) -> Any:
-    """Every source's points on one roofline, under the roofs of each GPU; on a shape its implementations as wholes."""
+def gathered(bundles: Sequence[Bundle], shape: AttentionShape | None, direction: str,
+             level: str) -> tuple[pd.DataFrame, dict[str, list[Roof]]]:
+    """Every source's points, and the best sourced roofs of each GPU; on a shape its implementations as wholes."""
     points, called = [], short_names(bundles)
     gpus = {short_gpu(gpu(b)) for b in bundles} if len({gpu(b) for b in bundles}) > 1 else set()
     roofs: dict[str, list[Roof]] = {}
@@ -86,11 +99,51 @@ def shared_roofline(bundles: Sequence[Bundle], shape: AttentionShape | None, dir
         found = attention_points(bundle, shape, names, level=level, stages=(), direction=direction) if shape else \
             launch_points(bundle, level=level)
         alone = found["implementation"].isna() & (called[bundle.name] in gpus)  # its GPU's colour and marker name it
-        points.append(found.assign(label=[label if bare else f"{label} · {called[bundle.name]}"
-                                          for label, bare in zip(found["label"], alone)]))
+        points.append(found.assign(device=found["device"].fillna(gpu(bundle)), label=[
+            label if bare else f"{label} · {called[bundle.name]}" for label, bare in zip(found["label"], alone)]))
         for device, group in device_roofs(bundle).items():
             roofs.setdefault(device or gpu(bundle), best(group))
+    return pd.concat([p for p in points if len(p)] or points, ignore_index=True).infer_objects(), roofs
+
+
+def shared_roofline(bundles: Sequence[Bundle], shape: AttentionShape | None, direction: str, *, level: str,
+                    theme: str, view: str = "own") -> Any:
+    """The points of several sources, each under the roofs of its GPU; view "ridge": in units of those roofs."""
+    points, roofs = gathered(bundles, shape, direction, level)
     about = labels.shape(shape) if shape else ""
+    if view == "ridge":
+        return normalised(points, roofs, about=about, level=level, theme=theme)
     profile = {"gpu": {"name": labels.join(list(roofs))}}
-    drawn = pd.concat([p for p in points if len(p)] or points, ignore_index=True).infer_objects()
-    return roofline(drawn, roofs, profile, about=about, level=level, arrow=None, theme=theme)
+    return roofline(points, roofs, profile, about=about, level=level, arrow=None, theme=theme)
+
+
+def by_role(bundles: Sequence[Bundle], shape: AttentionShape | None, direction: str, level: str) -> pd.DataFrame:
+    """What each source needed for each role: Σtime, Σbytes, Σwork and the share of the lower roof; no mean of ratios.
+
+    Launches of a report have the roles that the visitor chose, else those that are proposed.
+    """
+    names = {key: word.format(level=LEVEL_NAMES[level]) for key, word in text.COMPARE_ROLE_COLUMNS.items()}
+    out: list[dict[str, Any]] = []
+    for bundle in bundles:
+        chosen = bool(bundle.launches["stage"].notna().any())
+        rows = bundle if chosen else replace(bundle, launches=roles.assign(bundle.launches, {}))
+        if shape:
+            rows = replace(rows, launches=select.matching(rows.launches, shape, direction=direction))
+        points = launch_points(rows, level=level)
+        groups = {device or gpu(bundle): best(group) for device, group in device_roofs(bundle).items()}
+        points = points[points["stage"].notna()].assign(device=points["device"].fillna(gpu(bundle)))
+        for (name, stage), mine in points.groupby(["implementation", "stage"], sort=False):
+            done, moved, ns = (select.total(mine[c]) for c in ("flops", "bytes_counted", "ns"))
+            one = mine.iloc[0].to_dict() | {"bytes_kind": "measured"}
+            rate = done / ns * 1e9 if done and ns else None
+            at = share(one | {"intensity": done / moved, "flops_per_s": rate}, groups, level) \
+                if done and rate and moved else None
+            op = one["unit"] == "op"
+            out.append({
+                "source": bundle.name, "role": f"{labels.implementation(name)}: {labels.stage(stage, short=True)}",
+                "by": text.ROLE_BY[bundle.profile.get("kind") == "profile", chosen], "launches": len(mine),
+                "time": units.duration(ns), "bytes": units.nbytes(moved),
+                "work": units.si(done, "op") if op else units.flop(done),
+                "rate": units.si(rate, "op/s") if op else units.flops(rate),
+                "share": f"{percent(at[0])} of {roof_words(at[1])}" if at else units.NOT_AVAILABLE})
+    return pd.DataFrame(out, columns=list(names)).rename(columns=names)

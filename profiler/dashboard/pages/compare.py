@@ -3,7 +3,7 @@
 import streamlit as st
 
 from profiler.dashboard import state, store, text
-from profiler.dashboard.components import boxes, charts, compare, selectors
+from profiler.dashboard.components import boxes, charts, compare, roles, selectors
 
 sources = selectors.several_sources()
 if len(sources) < 2:
@@ -15,6 +15,7 @@ tables = {source.label: store.derive(source, selectors.configurations) for sourc
 with st.container(horizontal=True, vertical_alignment="bottom"):
     view = selectors.common_shape(bundles, tables)
     level = state.select(text.ROOFLINE_LEVEL, "level", text.ROOFLINE_LEVELS, "dram", st.segmented_control)
+    under = state.select(text.COMPARE_VIEW, "under", text.COMPARE_VIEWS, "own", st.segmented_control)
 shape, direction = (view.shape, view.direction) if view else (None, "forward")
 
 recorded = store.derive(sources, compare.recorded)
@@ -23,6 +24,13 @@ if len(differing):
     st.info(text.COMPARE_DIFFERS.format(names=", ".join(differing)), icon=":material/compare_arrows:")
 with st.expander(text.COMPARE_RECORDED):
     st.dataframe(recorded, hide_index=True)
-charts.show(sources, compare.shared_roofline, shape, direction, level=level, key="compare")
+charts.show(sources, compare.shared_roofline, shape, direction, level=level, view=under, key="compare")
 if shape:
     st.dataframe(store.derive(sources, compare.numbers, shape, direction), hide_index=True)
+steps = store.derive(sources, compare.by_role, shape, direction, level)
+if len(steps):
+    st.markdown(f"**{text.COMPARE_ROLES}**")
+    st.dataframe(steps, hide_index=True)
+    st.caption(text.COMPARE_ROLE_NOTE)
+for source in sources:
+    roles.panel(source)

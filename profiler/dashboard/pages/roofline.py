@@ -2,23 +2,28 @@
 
 import streamlit as st
 
-from profiler.dashboard import state, text
-from profiler.dashboard.components import boxes, charts, rooflines, selectors, tables
-from profiler.figures import labels, units
+from profiler.dashboard import state, store, text
+from profiler.dashboard.components import boxes, charts, roles, rooflines, selectors, tables
+from profiler.figures import labels
 
 view = selectors.choose(need_shape=False)
 if view is None:
     boxes.end()
+levels = store.derive(view.source, rooflines.levels, view.shape is not None)
 with view.controls.container(horizontal=True, vertical_alignment="bottom"):
-    level = state.select(text.ROOFLINE_LEVEL, "level", text.ROOFLINE_LEVELS, "dram", st.segmented_control)
+    level = state.select(text.ROOFLINE_LEVEL, "level", levels, "dram", st.segmented_control)
     if view.shape:
         stages = state.flag(text.ROOFLINE_STAGES, "steps", True, help=text.ROOFLINE_STAGES_HELP)
-if view.shape:
-    figure = charts.show(view.source, rooflines.attention, view.shape, view.implementations, direction=view.direction,
-                         level=level, stages=stages, key="roofline")
-else:
-    figure = charts.show(view.source, rooflines.launches, level=level, key="roofline")
-    boxes.lacking(view.bundle, "roofline")
+place = st.container()
+entered = rooflines.own_roofs(view.source, view.bundle)
+with place:
+    if view.shape:
+        figure = charts.show(view.source, rooflines.attention, view.shape, view.implementations,
+                             direction=view.direction, level=level, stages=stages, entered=entered, key="roofline")
+    else:
+        figure = charts.show(view.source, rooflines.launches, level=level, entered=entered, key="roofline")
+        boxes.lacking(view.bundle, "roofline")
+roles.panel(view.source)
 
 points = figure[figure["kind"] == "point"] if "kind" in figure else figure
 absent = points[points["why_not_drawn"].notna()] if len(points) else points
@@ -27,8 +32,6 @@ if len(absent):
         st.dataframe(tables.named(absent[rooflines.NOT_DRAWN]), hide_index=True)
 if len(points) > len(absent):
     with st.expander(text.POINTS):
-        drawn = points[points["why_not_drawn"].isna()][rooflines.NUMBERS]
-        drawn = drawn.assign(flops=drawn["flops"].map(units.flop), bytes=drawn["bytes"].map(units.nbytes),
-                             ns=drawn["ns"].map(units.duration), intensity=drawn["intensity"].map(units.intensity),
-                             flops_per_s=drawn["flops_per_s"].map(units.flops))
-        st.dataframe(tables.named(drawn), hide_index=True)
+        st.dataframe(rooflines.numbers(points), hide_index=True)
+with st.expander(text.ROOFS_TITLE):
+    st.dataframe(store.derive(view.source, rooflines.roofs_table, entered), hide_index=True)
