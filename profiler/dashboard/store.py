@@ -2,8 +2,8 @@
 
 Sources are the bundles found in the data folders (shared by all visitors) and the files this visitor added. Added
 files belong to a shelf, named by a random 128-bit token in the link: a reload or a page change keeps them, and nobody
-without the link sees them. Shelves are forgotten after a day without use; when memory is short, the least recently
-used one goes first.
+without the link sees them. Shelves are forgotten after a day without use. Everything is bounded in bytes: added files,
+recorded tables and what was derived from either; when room is short, the least recently used goes first.
 
 The data folders are `data/` beside `app.py`, or those named in the environment variable FLASHSCOPE_DATA (separated
 as in PATH). Every folder with a profile.json in them is a source; `reports/` in them holds sample reports to try.
@@ -11,6 +11,7 @@ as in PATH). Every folder with a profile.json in them is a source; `reports/` in
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import json
 import os
@@ -19,26 +20,39 @@ import secrets
 import tempfile
 import threading
 import time
+import weakref
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import streamlit as st
 
 from profiler.bundle import PROFILE, Bundle
 from profiler.dashboard import state, text
+from profiler.dashboard.kept import Kept
 from profiler.errors import BadInput, FlashScopeError
+from profiler.roles import assigned
+from profiler.roles import call as parse_call
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 T = TypeVar("T")
 Progress = Callable[[int, int], Any]  # launches read, of how many
 ROOT = Path(__file__).resolve().parents[2]
 IDLE_SECONDS = 24 * 3600
-MOST_BYTES = 2_000_000_000         # of tables in memory, all visitors together
+MOST_BYTES = 2_000_000_000         # of added tables in memory, all visitors together
 MOST_BYTES_A_SHELF = 1_000_000_000
+MOST_DISK_BYTES = 8_000_000_000    # of added files that are read launch by launch, all visitors together
+MOST_RECORDED_BYTES = 1_000_000_000
+MOST_DERIVED_BYTES = 500_000_000   # of figures and numbers made from any source
+ROW_BYTES = 7_000                  # of what evidence gathers of a launch or timing, kept with its bundle
 MOST_FILES_A_SHELF = 50
+TOKEN = re.compile(r"[A-Za-z0-9_-]{22}")  # 128 bits in base64
 TOKEN_PARAMETER = "uploads"
 SOURCE_PARAMETER = "source"
+ROLES_PARAMETER, CALL_PARAMETER = "roles", "call"  # each followed by "-" and the source's key
 SUITES = ("evidence", "quick", "scaling")  # the order in which sources stand; any other after them
 SAMPLES = (".ncu-rep", ".ncu-repz", ".csv", ".zip")
 _parsing = threading.BoundedSemaphore(2)
@@ -55,7 +69,10 @@ class Source:
     path: Path | None = None
     bundle: Bundle | None = field(default=None, repr=False, compare=False)
     bytes: int = 0
+    disk_bytes: int = 0
+    seconds: float = 0.0  # that reading an added file took
     suite: str = ""  # what was run, where it says so
+    roles: tuple[str, str, str] | None = None  # what its launches do and in which call, as the link says; own version
 
 
 @dataclass
@@ -68,6 +85,10 @@ class Shelf:
     @property
     def bytes(self) -> int:
         return sum(item.bytes for item in self.items.values())
+
+    @property
+    def disk_bytes(self) -> int:
+        return sum(item.disk_bytes for item in self.items.values())
 
 
 class Shelves:
@@ -99,21 +120,26 @@ class Shelves:
             self._shelves[token] = shelf
             shelf.items[source.key] = source
             for old in sorted(self._shelves, key=lambda name: self._shelves[name].used):
-                if old != token and sum(s.bytes for s in self._shelves.values()) > self._most:
-                    del self._shelves[old]
+                full = sum(s.bytes for s in self._shelves.values()) > self._most
+                if old != token and (full or sum(s.disk_bytes for s in self._shelves.values()) > MOST_DISK_BYTES):
+                    self._drop(old)
             return token
 
     def remove(self, token: str | None, key: str) -> None:
         with self._lock:
             shelf = self._alive(token)
-            if shelf:
-                shelf.items.pop(key, None)
+            if shelf and shelf.items.pop(key, None):
+                gc.collect()
+
+    def _drop(self, token: str) -> None:
+        del self._shelves[token]
+        gc.collect()  # a bundle and what evidence gathered of it hold each other
 
     def _alive(self, token: str | None) -> Shelf | None:
         now = self._clock()
         for name in [name for name, shelf in self._shelves.items() if now - shelf.used > IDLE_SECONDS]:
-            del self._shelves[name]
-        shelf = self._shelves.get(token) if token else None
+            self._drop(name)
+        shelf = self._shelves.get(token) if token and TOKEN.fullmatch(token) else None
         if shelf:
             shelf.used = now
         return shelf
@@ -168,19 +194,46 @@ def added() -> dict[str, Source]:
 
 def sources() -> dict[str, Source]:
     """Everything this visitor can look at: what they added first, then what is recorded."""
-    return {**added(), **recorded()}
+    return {key: _with_roles(source) for key, source in {**added(), **recorded()}.items()}
+
+
+def _with_roles(source: Source) -> Source:
+    """The source with the roles that the visitor gave its launches, which are part of the link."""
+    roles, call = (state.wish(f"{name}-{source.key}") for name in (ROLES_PARAMETER, CALL_PARAMETER))
+    if roles is None:
+        return source
+    state.use(f"{ROLES_PARAMETER}-{source.key}", roles)
+    if call:
+        try:
+            parse_call(call)
+            state.use(f"{CALL_PARAMETER}-{source.key}", call)
+        except BadInput as problem:
+            state.note(str(problem))
+            call = None
+    return replace(source, version=f"{source.version} {roles} {call}", roles=(roles, call or "", source.version))
 
 
 def load(source: Source) -> Bundle:
     """The tables of a source. They are shared: read them, never change them."""
-    return source.bundle if source.bundle is not None else _read(str(source.path), source.version)
+    if source.roles:
+        roles, call, version = source.roles
+        plain = replace(source, version=version, roles=None)
+        return _kept()[0].get((source.key, source.version), lambda: assigned(load(plain), roles, call))
+    if source.bundle is not None:
+        return source.bundle
+
+    def read() -> Bundle:
+        from profiler import bundle
+
+        return bundle.read(Path(str(source.path)))
+
+    return _kept()[0].get((str(source.path), source.version), read)
 
 
-@st.cache_resource(max_entries=16, show_spinner=False)
-def _read(path: str, version: str) -> Bundle:
-    from profiler import bundle
-
-    return bundle.read(Path(path))
+@st.cache_resource(show_spinner=False)
+def _kept() -> tuple[Kept, Kept]:
+    """Recorded bundles, and what was derived from any."""
+    return Kept(MOST_RECORDED_BYTES, IDLE_SECONDS, memory), Kept(MOST_DERIVED_BYTES, IDLE_SECONDS)
 
 
 def derive(source: Source | tuple[Source, ...], function: Callable[..., T], *arguments: Any, **named: Any) -> T:
@@ -190,26 +243,36 @@ def derive(source: Source | tuple[Source, ...], function: Callable[..., T], *arg
     """
     what = f"{function.__module__}.{function.__qualname__}"
     several = source if isinstance(source, tuple) else (source,)
-    key = [f"{s.key} {s.label} {s.version}" for s in several]
-    return _derived((*key, what, repr(arguments), repr(sorted(named.items()))), lambda: function(
+    key = (*(f"{s.key} {s.label} {s.version}" for s in several), what, repr(arguments), repr(sorted(named.items())))
+    return _kept()[1].get(key, lambda: function(
         [load(s) for s in several] if isinstance(source, tuple) else load(source), *arguments, **named))
 
 
-@st.cache_resource(max_entries=400, ttl=IDLE_SECONDS, show_spinner=False)
-def _derived(key: tuple[str, ...], _compute: Callable[[], Any]) -> Any:
-    return _compute()
+def raw(source: Source, launch: int) -> pd.DataFrame:
+    """Every raw metric of one launch, also of those that were left in the file."""
+    return derive(source, _raw, launch)
 
 
-def add_file(name: str, content: bytes, progress: Progress | None = None) -> Source:
+def _raw(bundle: Bundle, launch: int) -> pd.DataFrame:
+    return bundle.reread(launch) if bundle.reread else bundle.raw(launch)
+
+
+def add_file(name: str, content: bytes | memoryview, progress: Progress | None = None) -> Source:
     """Read an added file and put it on this visitor's shelf; raises FlashScopeError with what is wrong with it."""
     suffix = re.sub(r"[^A-Za-z0-9.-]", "", Path(name).suffix)[:20]
     handle, path = tempfile.mkstemp(prefix="flashscope-", suffix=suffix)
+    again = None
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
-        return _add(name, Path(path), hashlib.sha256(content).hexdigest(), progress)
+        source = _add(name, Path(path), hashlib.sha256(content).hexdigest(), progress)
+        again = source.bundle.reread if source.bundle else None
+        return source
     finally:
-        os.unlink(path)
+        if again:  # the file is needed for as long as somebody may open one of its launches
+            weakref.finalize(again, os.unlink, path)
+        else:
+            os.unlink(path)
 
 
 def add_sample(path: Path, progress: Progress | None = None) -> Source:
@@ -220,6 +283,7 @@ def add_sample(path: Path, progress: Progress | None = None) -> Source:
 def _add(name: str, path: Path, digest: str, progress: Progress | None) -> Source:
     from profiler import parse
 
+    began = time.monotonic()
     with _parsing:
         try:
             bundle = parse.load(path, name=name, progress=progress)
@@ -230,7 +294,8 @@ def _add(name: str, path: Path, digest: str, progress: Progress | None) -> Sourc
     key = f"added-{digest[:12]}"
     labels = {source.label for k, source in added().items() if k != key}
     label = next(n for n in (name, *(f"{name} ({i})" for i in range(2, 1000))) if n not in labels)
-    source = Source(key, label, digest, "added", bundle=bundle.renamed(label), bytes=memory(bundle))
+    source = Source(key, label, digest, "added", bundle=bundle.renamed(label), bytes=memory(bundle),
+                    disk_bytes=on_disk(bundle, path), seconds=time.monotonic() - began)
     state.put(TOKEN_PARAMETER, shelves().add(token(), source))
     state.put(SOURCE_PARAMETER, key)
     return source
@@ -242,5 +307,13 @@ def remove(source: Source) -> None:
 
 
 def memory(bundle: Bundle) -> int:
-    """Bytes that the tables of a bundle keep in memory."""
-    return int(sum(frame.memory_usage(deep=True).sum() for frame in (bundle.launches, bundle.metrics, bundle.timings)))
+    """Bytes that a bundle keeps in memory: its tables, and what evidence gathers of their rows."""
+    tables = (bundle.launches, bundle.metrics, bundle.timings)
+    gathered = ROW_BYTES * (len(bundle.launches) + len(bundle.timings))
+    return gathered + int(sum(frame.memory_usage(deep=True).sum() for frame in tables))
+
+
+def on_disk(bundle: Bundle, file: Path) -> int:
+    """Bytes of files that stay with an added bundle, because they are too large for memory."""
+    return sum(path.stat().st_size for path in ([bundle.on_disk.path] if bundle.on_disk else [])
+               + ([file] if bundle.reread else []))

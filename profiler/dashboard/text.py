@@ -241,6 +241,9 @@ IO_QUANTITIES = {
                 "special_ops_per_s": "Special-function rate"},
 }
 VALUES = "The values and their predictions"
+WORST = "The ten furthest from their prediction, and what explains them"
+WORST_STAGE, WORST_ALLOWED, WORST_WITHIN, WORST_WHY = "stage", "allowed", "within", "what makes it up"
+YES, NO = "yes", "no"
 VERDICT_COUNTS = {"holds": "{n} hold", "fails": "{n} fail", "cannot tell": "{n} cannot be told"}
 CLAIM_TOLERANCE = "Held to: {tolerance}. Numbers are {kind}."
 CLAIM_SOURCE = "on {source}"

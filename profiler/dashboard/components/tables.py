@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -31,6 +31,9 @@ DENSE = """<style>
   overflow-wrap: break-word; word-break: normal; }
 [class*="st-key-dense"] table { width: 100%; }
 </style>"""
+
+PAGE = 500  # rows of launches that a browser gets at once
+LATER = "callable" in (st.download_button.__doc__ or "")
 
 # what an empty cell shows, where this version of Streamlit can say it
 EMPTY: dict[str, Any] = {"placeholder": "–"} if "placeholder" in inspect.signature(st.dataframe).parameters else {}
@@ -155,6 +158,26 @@ def search(frame: pd.DataFrame, words: str, columns: Sequence[str]) -> pd.DataFr
     return frame
 
 
+def paged(found: pd.DataFrame, columns: Sequence[str], chosen: str | None) -> pd.DataFrame:
+    """The rows of one page, with controls for which and in what order where there are more; a browser gets no more.
+
+    chosen: the launch that the link names; its page is the first one shown.
+    """
+    if len(found) <= PAGE:
+        return found
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        numbers = [name for name in columns if name != "launch" and pd.api.types.is_numeric_dtype(found[name])]
+        order = state.select(text.ORDER, "order", {name: title(name) for name in ("launch", *numbers)}, "launch",
+                             help=text.ORDER_HELP, width=260)
+        found = found.sort_values(order, ascending=order == "launch", kind="stable", na_position="last")
+        pages = {str(i + 1): text.ROWS_RANGE.format(
+            first=units.whole(i * PAGE + 1), last=units.whole(min((i + 1) * PAGE, len(found))),
+            all=units.whole(len(found))) for i in range(-(-len(found) // PAGE))}
+        at = found["launch"].astype(str).eq(str(chosen)).to_numpy().nonzero()[0]
+        page = state.select(text.ROWS_SHOWN, "page", pages, str(at[0] // PAGE + 1) if len(at) else "1", width=260)
+    return found.iloc[(int(page) - 1) * PAGE:int(page) * PAGE]
+
+
 def pick(shown: pd.DataFrame, keys: Sequence[Any], name: str, columns: dict[str, Any]) -> None:
     """A table whose chosen row goes into the link: its entry of `keys` becomes the parameter `name`."""
     key = f"fs.table.{name}"
@@ -165,6 +188,11 @@ def pick(shown: pd.DataFrame, keys: Sequence[Any], name: str, columns: dict[str,
 
     st.dataframe(shown, hide_index=True, column_config=columns, key=key, on_select=take, selection_mode="single-row",
                  height=min(35 * (len(shown) + 1) + 3, 460), **EMPTY)
+
+
+def later(make: Callable[[], bytes]) -> Any:
+    """What a download button hands out, made when it is clicked where this version of Streamlit can."""
+    return make if LATER else make()
 
 
 def parquet(frame: pd.DataFrame) -> bytes:
@@ -178,7 +206,7 @@ def contents(bundle: Bundle) -> list[str]:
     quantities = [c.name for c in table.LAUNCHES if c.kind != "identity"]
     named = {text.HOLDS: [title(n) for n in quantities if n in held],
              text.LACKS: [title(n) for n in quantities if n not in held]}
-    counts = text.ROWS.format(launches=units.whole(len(bundle.launches)), metrics=units.whole(len(bundle.metrics)),
+    counts = text.ROWS.format(launches=units.whole(len(bundle.launches)), metrics=units.whole(bundle.metric_count),
                               timings=units.whole(len(bundle.timings)))
     return [counts, *(line.format(names=", ".join(names) or text.NOTHING) for line, names in named.items())]
 

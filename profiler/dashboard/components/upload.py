@@ -11,8 +11,10 @@ import streamlit as st
 from profiler.dashboard import store, text
 from profiler.dashboard.components import boxes
 from profiler.errors import FlashScopeError
+from profiler.figures import labels, units
 
 ROUND = "fs.upload.round"        # a new number gives an empty uploader, which frees the file's bytes
+SLOW_SECONDS = 1.0               # from here on it is said how long reading a file took
 PROBLEMS = "fs.upload.problems"  # what could not be read, until dismissed
 
 
@@ -24,7 +26,7 @@ def sidebar() -> None:
         files = st.file_uploader(text.ADD_TITLE, accept_multiple_files=True, key=f"fs.upload.{turn}",
                                  help=text.ADD_HELP)
         if files:
-            found = [_reading(file.name, partial(store.add_file, file.name, file.getvalue())) for file in files]
+            found = [_reading(file.name, partial(store.add_file, file.name, file.getbuffer())) for file in files]
             session[PROBLEMS] = [problem for problem in found if problem]
             session[ROUND] = turn + 1
             st.rerun()
@@ -41,8 +43,13 @@ def _reading(name: str, add: Callable[[store.Progress], Any]) -> FlashScopeError
     """Call `add` under a progress bar; the error it raised, if any."""
     words = text.ADD_READING.format(name=boxes.plain(name))
     bar = st.progress(0.0, words)
+
+    def told(done: int, total: int) -> None:
+        said = text.ADD_READ_SO_FAR.format(done=units.whole(done), total=units.whole(total))
+        bar.progress(min(1.0, done / max(1, total)), f"{words} {said}")
+
     try:
-        add(lambda done, total: bar.progress(min(1.0, done / max(1, total)), words))
+        add(told)
     except FlashScopeError as problem:
         if name not in problem.what:
             problem.what = f"{name}: {problem.what}"
@@ -72,6 +79,9 @@ def _added() -> None:
     for source in files.values():
         name, button = st.columns([6, 1], vertical_alignment="center", gap=None)
         name.caption(boxes.plain(source.label))
+        if source.seconds >= SLOW_SECONDS:
+            launches = labels.count(len(source.bundle.launches) if source.bundle else 0, "launch", "launches")
+            name.caption(text.ADDED_IN.format(launches=launches, time=units.duration(1e9 * source.seconds)))
         button.button("", icon=":material/close:", key=f"fs.remove.{source.key}", type="tertiary",
                       help=text.REMOVE.format(name=boxes.plain(source.label)), on_click=store.remove, args=(source,))
     st.caption(text.ADDED_NOTE)

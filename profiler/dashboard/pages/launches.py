@@ -33,16 +33,17 @@ if found.empty:
     boxes.missing(text.NO_MATCH.format(words=words), text.NO_MATCH_REMEDY)
     boxes.end()
 
-shown = tables.readable(found[columns or first])
 st.caption(text.LAUNCH_COUNT.format(shown=units.whole(len(found)), all=units.whole(len(launches))))
-tables.pick(shown, found["launch"].tolist(), "launch", tables.config("launches", shown))
+page = tables.paged(found, columns or first, state.wish("launch"))
+shown = tables.readable(page[columns or first])
+tables.pick(shown, page["launch"].tolist(), "launch", tables.config("launches", shown))
 
 name = charts.filename(f"launches-{view.source.label}")
 with st.container(horizontal=True):
-    st.download_button(text.DOWNLOAD_TABLE_CSV, csv(found), f"{name}.csv", "text/csv", on_click="ignore",
-                       icon=":material/download:")
-    st.download_button(text.DOWNLOAD_TABLE_PARQUET, tables.parquet(found), f"{name}.parquet", on_click="ignore",
-                       icon=":material/download:")
+    st.download_button(text.DOWNLOAD_TABLE_CSV, tables.later(lambda: csv(found)), f"{name}.csv", "text/csv",
+                       on_click="ignore", icon=":material/download:")
+    st.download_button(text.DOWNLOAD_TABLE_PARQUET, tables.later(lambda: tables.parquet(found)), f"{name}.parquet",
+                       on_click="ignore", icon=":material/download:")
 
 chosen = state.choose("launch", [str(n) for n in launches["launch"]], "") if state.wish("launch") else ""
 if not chosen:
@@ -52,7 +53,7 @@ row = launches[launches["launch"] == int(chosen)].iloc[0]
 st.subheader(text.LAUNCH_TITLE.format(launch=chosen))
 st.code(row["kernel"], language=None, wrap_lines=True)
 claims.diagnosis(store.derive(view.source, evidence.diagnosis, int(chosen)))
-raw = view.bundle.metrics[view.bundle.metrics["launch"] == int(chosen)]
+raw = store.raw(view.source, int(chosen))
 if raw.empty:
     boxes.missing(text.NO_RAW.format(source=view.source.label), text.NO_RAW_REMEDY)
     boxes.end()
