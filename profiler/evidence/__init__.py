@@ -15,6 +15,7 @@ from profiler.evidence import ledger as _ledger
 from profiler.evidence import parity as _parity
 from profiler.evidence import pyramid as _pyramid
 from profiler.evidence import residuals as _residuals
+from profiler.evidence import versions as _versions
 from profiler.evidence.claim import CANNOT_TELL, FAILS, HOLDS, Claim
 from profiler.evidence.diagnosis import Finding
 from profiler.evidence.facts import Facts, Run
@@ -23,12 +24,14 @@ from profiler.evidence.ledger import LedgerRow
 from profiler.evidence.parity import ParityRow, worst
 from profiler.evidence.pyramid import Level
 from profiler.evidence.residuals import Residual
+from profiler.evidence.versions import Work
 from profiler.spec import AttentionShape
 
 __all__ = [
     "CANNOT_TELL", "FAILS", "HOLDS", "Claim", "Facts", "Faster", "Finding", "Headline", "LedgerRow", "Level",
-    "ParityRow", "Residual", "Run", "Side", "default_shape", "diagnosis", "evaluate", "evaluate_beside", "faster",
-    "headline", "ledger", "parity", "pyramid", "residuals", "shapes", "shared_cause", "worst",
+    "ParityRow", "Residual", "Run", "Side", "Work", "beside_matmuls", "default_shape", "diagnosis", "evaluate",
+    "evaluate_beside", "faster", "headline", "ledger", "parity", "pyramid", "residuals", "shapes", "shared_cause",
+    "why_no_versions", "worst",
 ]
 
 
@@ -89,6 +92,16 @@ def parity(bundle: Bundle, quantity: str | None = None) -> list[ParityRow]:
 def pyramid(bundle: Bundle, shape: AttentionShape | None = None, direction: str = "forward") -> list[Level]:
     """Registers, shared memory, L2, HBM of the bundle's GPU, with what crossed them on a shape."""
     return _pyramid.pyramid(Facts(bundle), shape, direction)
+
+
+def beside_matmuls(bundle: Bundle, shape: AttentionShape, direction: str = "forward") -> list[Work]:
+    """Operations beside the matmuls, implementation by implementation."""
+    return _versions.beside_matmuls(Facts(bundle), shape, direction)
+
+
+def why_no_versions(bundle: Bundle, shape: AttentionShape, direction: str = "forward") -> str:
+    """Why FlashAttention-1 cannot be set beside 2 on this bundle; "" where it can."""
+    return _versions.why_not_both(Facts(bundle), shape, direction)
 
 
 def residuals(bundle: Bundle, implementation: str, shape: AttentionShape, direction: str = "forward") -> list[Residual]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,6 +67,17 @@ def cannot_tell(missing: str, *, sentence: str = "", inputs: tuple[str, ...] = (
                 unit: str = "") -> Outcome:
     """An undecided outcome. sentence: what is known all the same; missing: what is missing, and how to get it."""
     return Outcome(CANNOT_TELL, sentence or UNDECIDED, value, unit, inputs, missing)
+
+
+def tile(parameters: Mapping[str, Any]) -> str:
+    """A configuration in words: "64 × 128, 4 warps, 2 stages" (query rows × keys); of a backward both passes."""
+    p = parameters
+    if "block_m" not in p:
+        return "; ".join(f"{word} {p[f'{side}_block_m']} × {p[f'{side}_block_n']}" for side, word in
+                         (("key", "dK and dV"), ("query", "dQ")) if f"{side}_block_m" in p)
+    rest = [f"{p[name]} {word}" for name, word in (("num_warps", "warps"), ("num_stages", "stages"),
+                                                   ("num_splits", "parts of the keys")) if name in p]
+    return ", ".join([f"{p['block_m']} × {p.get('block_n', '?')}", *rest])
 
 
 def size(value: float) -> str:

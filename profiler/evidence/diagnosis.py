@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from profiler.evidence import launch_questions as ask
 from profiler.evidence.checks_work import allowed_error
-from profiler.evidence.claim import time
+from profiler.evidence.claim import tile, time
 from profiler.evidence.facts import Facts, Row, Run, roof_shares
 from profiler.evidence.finding import CANNOT_TELL, FINE, LOOK, Finding
 
@@ -81,13 +81,7 @@ def block_size(facts: Facts, run: Run | None) -> Finding:
 
 
 def _tile(run: Run) -> str:
-    """A configuration in words: "64 × 128, 4 warps, 2 stages"; of a backward both passes."""
-    p = run.config.parameters
-    if "block_m" not in p:
-        return "; ".join(f"{word} {p[f'{side}_block_m']} × {p[f'{side}_block_n']}" for side, word in
-                         (("key", "dK and dV"), ("query", "dQ")) if f"{side}_block_m" in p) or "Its configuration"
-    rest = [f"{p[name]} {word}" for name, word in (("num_warps", "warps"), ("num_stages", "stages")) if name in p]
-    return ", ".join([f"{p['block_m']} × {p.get('block_n', '?')}", *rest])
+    return tile(run.config.parameters) or "Its configuration"
 
 
 def captured(facts: Facts, row: Row) -> Finding:

@@ -2,25 +2,54 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 
 import streamlit as st
 
 from profiler.dashboard import text
-from profiler.dashboard.components import boxes
-from profiler.evidence import CANNOT_TELL, FAILS, HOLDS, Claim, Finding
+from profiler.dashboard.components import boxes, charts
+from profiler.evidence import CANNOT_TELL, FAILS, HOLDS, Claim, Finding, Headline
+from profiler.evidence.claim import UNDECIDED, digits
 from profiler.evidence.diagnosis import FINE, LOOK
+from profiler.evidence.facts import FAR
+from profiler.figures import units
 
+MOST_SOURCES = 8  # asked beside the one on screen for what it cannot decide
 ICONS = {HOLDS: ":material/check_circle:", FAILS: ":material/cancel:", CANNOT_TELL: ":material/help:"}
 FINDINGS = {LOOK: ":material/search:", FINE: ":material/check_circle:", CANNOT_TELL: ":material/help:"}
 
 
-def show(found: Sequence[Claim]) -> None:
-    """Draw the claims, folded under how many hold, fail and cannot be told."""
+def show(found: Sequence[Claim], label: str, *, cause: str = "", expanded: bool = False) -> None:
+    """Draw the claims, folded under how many hold, fail and cannot be told; cause: what keeps all from being told.
+
+    What cannot be told for one and the same reason stands together, with the reason once.
+    """
     title = text.CLAIMS_TITLE.format(counts=_counts(found, text.VERDICT_COUNTS))
-    with st.expander(title, icon=":material/fact_check:"):
-        for claim in sorted(found, key=lambda claim: list(ICONS).index(claim.verdict)):
-            _one(claim)
+    with st.expander(title, icon=":material/fact_check:", expanded=expanded):
+        if cause:
+            st.markdown(cause)
+        for verdict in (HOLDS, FAILS):
+            for claim in (c for c in found if c.verdict == verdict):
+                _one(claim)
+        open_: dict[str, list[Claim]] = {}
+        for claim in (c for c in found if c.verdict == CANNOT_TELL):
+            open_.setdefault(claim.missing, []).append(claim)
+        for missing, claims in open_.items():
+            _undecided(missing, claims)
+        st.download_button(text.CLAIMS_DOWNLOAD, _json(found), f"{charts.filename(f'claims-{label}')}.json",
+                           "application/json", type="tertiary", icon=":material/download:", on_click="ignore")
+
+
+def l2_resident(headline: Headline) -> None:
+    """A badge where an N×N matrix fits in L2, or nearly: HBM bytes then say nothing about S and P."""
+    l2, matrix = headline.l2_size_bytes, headline.matrix_bytes
+    if not l2 or matrix >= FAR * l2:
+        return
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.badge(text.IN_L2 if matrix <= l2 else text.NEAR_L2.format(ratio=units.times(matrix / l2)),
+                 icon=":material/memory:", color="orange")
+        st.caption(text.IN_L2_WHY.format(matrix=units.nbytes(matrix), l2=units.nbytes(l2)), width="content")
 
 
 def diagnosis(found: Sequence[Finding]) -> None:
@@ -41,8 +70,21 @@ def _counts(found: Sequence[Claim] | Sequence[Finding], words: Mapping[str, str]
 
 
 def _one(claim: Claim) -> None:
-    st.markdown(f"{ICONS[claim.verdict]} **{claim.verdict}** · {boxes.plain(claim.statement)}")
-    said = claim.missing or claim.sentence
-    if claim.verdict != CANNOT_TELL:
-        said = claim.sentence + " " + text.CLAIM_TOLERANCE.format(tolerance=claim.tolerance, kind=claim.kind)
-    st.caption(boxes.plain(said))
+    where = f" · {text.CLAIM_SOURCE.format(source=boxes.plain(claim.source))}" if claim.source else ""
+    value = f" · {digits(claim.value)} {claim.unit}" if claim.value is not None else ""
+    st.markdown(f"{ICONS[claim.verdict]} **{claim.verdict}**{where} · {boxes.plain(claim.statement + value)}")
+    said = claim.sentence + " " + text.CLAIM_TOLERANCE.format(tolerance=claim.tolerance, kind=claim.kind)
+    st.caption(boxes.plain(said), help=boxes.plain(text.CLAIM_INPUTS.format(inputs="; ".join(claim.inputs))) or None)
+
+
+def _undecided(missing: str, claims: Sequence[Claim]) -> None:
+    """Claims that lack the same, and what is known of each all the same."""
+    st.markdown(f"{ICONS[CANNOT_TELL]} **{CANNOT_TELL}** · "
+                + " · ".join(boxes.plain(claim.statement.rstrip(".")) for claim in claims))
+    known = [c.sentence.split(" It needs ")[0] for c in claims if not c.sentence.startswith(UNDECIDED)]
+    st.caption(boxes.plain(" ".join([*known, text.CLAIM_LACKS.format(missing=missing)])))
+
+
+def _json(found: Sequence[Claim]) -> bytes:
+    """Every check with its figure, tolerance, inputs and cases."""
+    return json.dumps([claim.to_json() for claim in found], indent=1, ensure_ascii=False).encode("utf-8")

@@ -1,13 +1,21 @@
-"""Naive beside flash in a sentence and five cards, from the numbers of one shape."""
+"""Naive beside flash in a sentence and five cards, and tables of what was checked, from the numbers of a shape."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from profiler.dashboard import text
+import pandas as pd
+import streamlit as st
+
+from profiler import evidence
+from profiler.bundle import Bundle
+from profiler.dashboard import store, text
 from profiler.dashboard.components.cards import Card
-from profiler.evidence import Headline, Side
+from profiler.evidence import Faster, Headline, Side
+from profiler.evidence.claim import tile
+from profiler.evidence.versions import NO_SHARED
 from profiler.figures import labels, units
+from profiler.spec import AttentionShape
 
 
 def sentence(h: Headline) -> str:
@@ -39,6 +47,23 @@ def basis(h: Headline, direction: str) -> str:
     if counted < h.compulsory_bytes and h.l2_size_bytes:
         return said + text.BASIS_L2.format(l2=units.nbytes(h.l2_size_bytes))
     return f"{said}."
+
+
+def configuration(h: Headline, faster: Faster | None) -> str:
+    """Which configuration of flash the numbers are of, and a faster one that another source holds."""
+    if h.flash is None or not tile(h.flash.parameters):
+        return ""
+    blocks = text.CONFIGURATION_BLOCKS if "block_m" in h.flash.parameters else "{tile}"
+    count = h.flash.configurations
+    said = text.CONFIGURATION.format(
+        flash=labels.implementation(h.flash.implementation), tile=blocks.format(tile=tile(h.flash.parameters)),
+        which=text.CONFIGURATION_BEST.format(count=count) if count > 1 else "")
+    if faster is None:
+        return said
+    return said + text.CONFIGURATION_FASTER.format(
+        source=faster.source, tile=tile(faster.parameters), time=units.duration(faster.median_ns),
+        own=units.duration(faster.same_ns or faster.headline_ns),
+        where=text.CONFIGURATION_THERE if faster.same_ns else "")
 
 
 def _work(h: Headline) -> float | None:
@@ -107,3 +132,46 @@ def _occupancy(h: Headline) -> Card:
     return Card(text.CARD_OCCUPANCY, value, "measured", text.CARD_OCCUPANCY_BASIS.format(
         occupancy=units.percent(base.achieved_occupancy_pct if base else None),
         tensor=units.percent(base.tensor_pipe_pct if base else None)), text.CARD_OCCUPANCY_HELP)
+
+
+def beside_matmuls(source: store.Source, shape: AttentionShape | None, direction: str) -> None:
+    """Folded: work beside the matmuls, and FlashAttention-1 beside 2 or why not."""
+    rows = store.derive(source, evidence.beside_matmuls, shape, direction)
+    with st.expander(text.BESIDE_MATMULS):
+        st.caption(text.BESIDE_MATMULS_WHY)
+        st.dataframe(pd.DataFrame([{
+            text.IMPLEMENTATION: labels.implementation(w.implementation),
+            text.BESIDE["matmul"]: units.flop(w.matmul_flops), text.BESIDE["core"]: units.flop(w.core_flops),
+            text.BESIDE["special"]: units.si(w.special_ops, "op"),
+            text.BESIDE["share"]: units.number(None if w.share is None else 100 * w.share),
+            text.BESIDE["stall"]: w.stall or units.NOT_AVAILABLE} for w in rows]), hide_index=True)
+        why = store.derive(source, evidence.why_no_versions, shape, direction)
+        if why:
+            st.caption(text.NO_VERSIONS.format(why=why, shared=NO_SHARED))
+
+
+def worst(source: store.Source, quantity: str) -> None:
+    """Folded: the ten stages furthest from their prediction, each with what explains the difference."""
+    rows = store.derive(source, furthest, quantity)
+    if len(rows):
+        with st.expander(text.WORST):
+            st.dataframe(rows, hide_index=True)
+
+
+def furthest(bundle: Bundle, quantity: str, count: int = 10) -> pd.DataFrame:
+    """Measured, predicted and allowed of the rows furthest off that are no lower bounds, and the causes by name."""
+    rows = [r for r in evidence.parity(bundle, quantity) if r.high is not None and r.predicted]
+    out = []
+    for r in evidence.worst(rows, count):
+        found = next(x for x in evidence.residuals(bundle, r.implementation, r.shape, r.direction)
+                     if (x.stage, x.quantity) == (r.stage, r.quantity))
+        amount = {w: units.quantity(v, r.unit) for w, v in (("measured", r.measured), ("predicted", r.predicted),
+                                                            ("low", r.low), ("high", r.high))}
+        out.append({
+            text.IMPLEMENTATION: labels.implementation(r.implementation), text.WORST_STAGE: labels.stage(r.stage),
+            text.SHAPE: r.shape.label(), text.KINDS["measured"]: amount["measured"],
+            text.KINDS["predicted"]: amount["predicted"], text.RATIO: f"{100 * r.measured / r.predicted:.2f}%",
+            text.WORST_ALLOWED: f"{amount['low']} … {amount['high']}",
+            text.WORST_WITHIN: text.YES if r.good else text.NO, text.WORST_WHY: "; ".join(
+                f"{cause} {units.quantity(part, r.unit)}" for cause, part in found.causes)})
+    return pd.DataFrame(out)

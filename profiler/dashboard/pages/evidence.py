@@ -13,12 +13,16 @@ if view is None:
 if view.shape is None:
     boxes.no_shapes(view.source, pages=("roofline", "launches"))
     boxes.lacking(view.bundle, "evidence")
-    claims.show(store.derive(view.source, evidence.evaluate))
+    claims.show(store.derive(view.source, evidence.evaluate), view.source.label, expanded=True,
+                cause=store.derive(view.source, evidence.shared_cause))
     boxes.end()
 
 headline = store.derive(view.source, evidence.headline, view.shape, view.direction)
+others = (view.source, *(s for s in store.recorded().values() if s.key != view.source.key))[:claims.MOST_SOURCES]
 st.title(summary.sentence(headline))
 st.caption(summary.basis(headline, view.direction))
+st.caption(summary.configuration(headline, store.derive(others, evidence.faster, view.shape, view.direction)))
+claims.l2_resident(headline)
 charts.show(view.source, ledger, view.shape, view.implementations, direction=view.direction, key="ledger")
 cards.row(summary.cards(headline))
-claims.show(store.derive(view.source, evidence.evaluate, view.shape))
+claims.show(store.derive(others, evidence.evaluate_beside, view.shape), view.source.label)

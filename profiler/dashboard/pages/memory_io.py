@@ -2,13 +2,16 @@
 
 import streamlit as st
 
+from profiler import evidence
 from profiler.dashboard import state, store, text
-from profiler.dashboard.components import boxes, charts, selectors, tables
-from profiler.evidence import pyramid
+from profiler.dashboard.components import boxes, charts, selectors, summary, tables
+from profiler.figures.bounds import time_bounds
 from profiler.figures.parity import parity
+from profiler.figures.pyramid import pyramid
 from profiler.figures.scaling import scaling
-from profiler.figures.theorem import theorem
+from profiler.figures.theorem import over_n, theorem
 from profiler.figures.traffic import traffic
+from profiler.figures.what_if import curves
 
 with st.container(horizontal=True):
     show = state.select(text.MEMORY_SHOW, "show", text.MEMORY_SHOWS, "scaling", st.segmented_control,
@@ -18,7 +21,8 @@ with st.container(horizontal=True):
         quantity = state.select(text.QUANTITY, f"quantity-{show}", options, next(iter(options)), st.segmented_control,
                                 label_visibility="collapsed")
 st.caption(text.MEMORY_WHY[show])
-view = selectors.choose(over_n=show == "scaling", compare=show in ("scaling", "traffic"))
+all_lengths = show == "scaling" or (show == "theorem" and quantity == "n")
+view = selectors.choose(over_n=all_lengths, compare=show not in ("theorem", "parity"))
 if view is None:
     boxes.end()
 
@@ -28,15 +32,23 @@ if show == "scaling":
     if len(drawn):
         with st.expander(text.VALUES):
             st.dataframe(tables.over_n(drawn), hide_index=True)
-elif show == "traffic":
-    charts.show(view.source, traffic, view.shape, view.implementations, direction=view.direction, key="traffic")
-    with st.expander(text.PYRAMID):
-        st.dataframe(tables.pyramid(store.derive(view.source, pyramid, view.shape, view.direction)), hide_index=True)
 elif show == "theorem":
     blocked = [name for name in view.available if not name.startswith(("naive", "sdpa"))]
     if not blocked:
         boxes.missing(text.NO_BLOCKS.format(source=view.source.label), text.NO_BLOCKS_REMEDY)
         boxes.end()
-    charts.show(view.source, theorem, view.shape, blocked[0], key="theorem")
-else:
+    charts.show(view.source, theorem if quantity == "block" else over_n, view.shape, blocked[0], key="theorem")
+elif show == "parity":
     charts.show(view.source, parity, quantity, key="parity")
+    summary.worst(view.source, quantity)
+elif show == "what_if":
+    charts.show(view.source, curves, view.shape, view.implementations, quantity, direction=view.direction,
+                key="what-if")
+else:
+    figure = {"traffic": traffic, "pyramid": pyramid, "bounds": time_bounds}[show]
+    charts.show(view.source, figure, view.shape, view.implementations, direction=view.direction, key=show)
+    if show == "pyramid":
+        with st.expander(text.PYRAMID):
+            levels = store.derive(view.source, evidence.pyramid, view.shape, view.direction)
+            st.dataframe(tables.pyramid(levels), hide_index=True)
+        summary.beside_matmuls(view.source, view.shape, view.direction)
