@@ -195,6 +195,20 @@ class TestReading:
             assert place.excerpt.splitlines()[place.line - place.first] == lines[place.line - 1]
             assert sum(text in line for line in lines) == 1, f"{path}: “{text}” is no longer unique"
 
+    @pytest.mark.parametrize("point", reading.POINTS)
+    def test_an_address_opens_the_function_around_its_line(self, point):
+        for place in reading.places(point):
+            whole = reading.function(place.address)
+            lines = (reading.ROOT / place.path).read_text(encoding="utf-8").splitlines()
+            assert whole.first <= place.line < whole.first + len(whole.excerpt.splitlines())
+            assert whole.excerpt.splitlines()[place.line - whole.first] == lines[place.line - 1]
+            assert lines[whole.first - 1][:1].strip()  # starts at the margin: a whole function or statement
+
+    @pytest.mark.parametrize("address", ["", "kernels/flash2.py", "kernels/flash2.py:0", "kernels/flash2.py:999999",
+                                         "/etc/passwd:1", "kernels/../pyproject.toml:1", "kernels/api.py:1"])
+    def test_other_addresses_open_nothing(self, address):
+        assert reading.function(address) is None
+
     def test_there_are_ten(self):
         assert len(reading.POINTS) == 10
 

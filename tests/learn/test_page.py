@@ -107,3 +107,23 @@ def test_every_fault_can_be_chosen(data):  # noqa: F811
         app = visit("learn", chapter="faults", fault=fault.key)
         assert_sound(app)
         assert any(fault.code.__name__ in code.value for code in app.code)
+
+
+def test_a_line_of_the_checklist_opens_its_function(data):  # noqa: F811
+    from profiler.learn import reading
+
+    place = reading.places("state")[0]
+    app = visit("learn", chapter="reading")
+    assert not any("return acc, l_i, m_i" in code.value for code in app.code)
+    next(b for b in app.button if b.key == f"fs.code.{place.address}").click().run()
+    assert_sound(app)
+    assert link_of(app, "code") == place.address
+    [shown] = [code.value for code in app.code if "return acc, l_i, m_i" in code.value]
+    assert f"→{place.line:>4}" in shown
+    next(b for b in app.button if b.key == f"fs.code.{place.address}").click().run()
+    assert not any("return acc, l_i, m_i" in code.value for code in app.code)
+
+
+def test_the_verdicts_of_claims_are_in_the_reader_s_language(shipped):  # noqa: F811
+    said = " ".join(m.value for m in visit("learn", chapter="beliefs", lang="zh").markdown)
+    assert "**成立**" in said and "**holds**" not in said

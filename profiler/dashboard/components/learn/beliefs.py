@@ -44,7 +44,8 @@ def draw(words: Words, common: Words) -> None:
                 st.caption(words("claims_language"))
             for name in ids:
                 claim, where = _first(sources, partial(_claim, name), evidence.CANNOT_TELL)
-                st.markdown(f"{ICONS[claim.verdict]} **{claim.verdict}** · {boxes.plain(claim.statement)}"
+                verdict = words(f"claim_{claim.verdict.replace(' ', '_')}")
+                st.markdown(f"{ICONS[claim.verdict]} **{verdict}** · {boxes.plain(claim.statement)}"
                             + _origin(words, where, sources))
                 st.caption(boxes.plain(claim.missing or claim.sentence))
 

@@ -8,19 +8,26 @@ from typing import Any
 import streamlit as st
 
 from profiler.bundle import Bundle
-from profiler.dashboard import state, store, text
+from profiler.dashboard import state, store
 from profiler.dashboard.components import charts
 from profiler.figures import units
 from profiler.figures.canvas import to_frame
 from profiler.figures.spreadsheet import csv
+from profiler.learn import words
 
 POWERS = tuple(2**i for i in range(4, 18))
 
 
 def slider(label: str, name: str, options: Sequence[int], default: int, **more: Any) -> int:
     """A whole number among `options`, held in the link as `name`."""
-    words = {str(option): units.whole(option) for option in options}
-    return int(state.select(label, name, words, str(default), st.select_slider, **more))
+    said = {str(option): units.whole(option) for option in options}
+    return int(state.select(label, name, said, str(default), st.select_slider, **more))
+
+
+def language() -> str:
+    """The language that the page is read in."""
+    wished = state.wish("lang")
+    return wished if wished in words.LANGUAGES else "en"
 
 
 def figure(drawn: Any, key: str) -> None:
@@ -31,8 +38,9 @@ def figure(drawn: Any, key: str) -> None:
                             "toImageButtonOptions": {"format": "svg", "filename": name}})
     frame = to_frame(drawn)
     if len(frame):
-        st.download_button(text.DOWNLOAD_DATA, csv(frame), f"{name}.csv", "text/csv", key=f"data.learn.{key}",
-                           type="tertiary", icon=":material/download:", on_click="ignore")
+        label = words.read(language(), "page")("download")
+        st.download_button(label, csv(frame), f"{name}.csv", "text/csv", key=f"data.learn.{key}", type="tertiary",
+                           icon=":material/download:", on_click="ignore")
 
 
 def cards(entries: Sequence[tuple[str, str, str]]) -> None:
