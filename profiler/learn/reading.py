@@ -32,11 +32,11 @@ class Place:
 # point of the checklist -> where to look: (file, text that the line contains)
 POINTS: dict[str, tuple[tuple[str, str], ...]] = {
     "programs": (("kernels/flash2.py", "program = tl.program_id(0)"),),
-    "blocks": (("kernels/plan.py", "TABLE: dict"), ("kernels/flash2.py", "BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr")),
+    "blocks": (("kernels/plan.py", "TABLE: dict"), ("kernels/flash2.py", "BLOCK_M: tl.constexpr, BLOCK_N")),
     "layout": (("kernels/flash2.py", "q_source += batch"), ("kernels/flash2.py", "pointers = corner")),
     "loop": (("kernels/flash2.py", "for start in tl.range(low, high, BLOCK_N)"),),
     "mask": (("kernels/flash2.py", "full_end = tl.maximum("), ("kernels/flash2.py", "s = tl.where(visible, s")),
-    "state": (("kernels/flash2.py", "m_new = tl.maximum(m_i"), ("kernels/flash2.py", "l_i = l_i * alpha + tl.sum(p, 1)")),
+    "state": (("kernels/flash2.py", "m_new = tl.maximum(m_i"), ("kernels/flash2.py", "l_i * alpha + tl.sum(p, 1)")),
     "lse": (("kernels/flash2.py", "lse = (m_i + tl.log2(divisor))"),),
     "recompute": (("kernels/flash2_backward.py", "p = tl.exp2(s * qk_scale + neg_lse[None, :])"),
                   ("kernels/flash2_backward.py", "delta = tl.sum(o * do, 1)")),
