@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import weakref
+from itertools import chain
 from typing import Any
 
 import pandas as pd
@@ -12,18 +14,32 @@ from profiler.figures import units
 from profiler.spec import AttentionShape, DeviceSpec, RunConfig
 
 _SHAPE = ("batch", "heads", "kv_heads", "nq", "nk", "head_dim", "dtype", "mask")
+_KEY = ("direction", "implementation", *_SHAPE)
+_known: dict[int, tuple[Any, dict[tuple[Any, ...], list[int]]]] = {}
 
 
 def matching(frame: pd.DataFrame, shape: AttentionShape, implementation: str | None = None,
              direction: str = "forward", free: tuple[str, ...] = ()) -> pd.DataFrame:
     """Rows of ``launches`` or ``timings`` with the shape, but for the columns in ``free``."""
-    keep = frame["direction"].eq(direction)
+    wanted: dict[str, Any] = {"direction": direction, **{name: getattr(shape, name) for name in _SHAPE}}
     if implementation is not None:
-        keep &= frame["implementation"].eq(implementation)
-    for name in _SHAPE:
-        if name not in free:
-            keep &= frame[name].eq(getattr(shape, name))
-    return frame[keep.fillna(False).astype(bool)]
+        wanted["implementation"] = implementation
+    asked = [(_KEY.index(name), value) for name, value in wanted.items() if name not in free]
+    found = [at for key, at in _positions(frame).items() if all(key[i] == value for i, value in asked)]
+    return frame.iloc[sorted(chain.from_iterable(found))]
+
+
+def _positions(frame: pd.DataFrame) -> dict[tuple[Any, ...], list[int]]:
+    """Configuration key -> its rows, kept as long as ``frame`` lives: comparing columns costs far more than a look."""
+    name = id(frame)
+    known = _known.get(name)
+    if known is None or known[0]() is not frame:
+        at: dict[tuple[Any, ...], list[int]] = {}
+        keys = frame[list(_KEY)].astype(object)
+        for row, key in enumerate(keys.where(keys.notna(), None).itertuples(index=False, name=None)):
+            at.setdefault(key, []).append(row)
+        known = _known[name] = (weakref.ref(frame, lambda _: _known.pop(name, None) and None), at)
+    return known[1]
 
 
 def best(bundle: Bundle, rows: pd.DataFrame) -> pd.DataFrame:
