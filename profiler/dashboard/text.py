@@ -344,12 +344,17 @@ NO_TUNING_COMMAND = "python -m profiler run --suite tuning --out my-tuning"
 # Run
 RUN = "Run"
 RUN_LOOKING = "Looking at what this machine has…"
-RUN_CANNOT = "This machine cannot profile yet; what it lacks stands below."
-RUN_ELSEWHERE = ("On a machine with an NVIDIA GPU, these commands check it and profile it. Then put the folder "
-                 "`my-gpu` into `data/` here, or zip it and add it in the sidebar.")
+RUN_CANNOT = "This machine cannot profile: {why}. Opening profiles and reports works without."
+RUN_ELSEWHERE = ("On a Linux machine with an NVIDIA GPU, copy this folder there and run in it; `doctor` says what is "
+                 "missing there, with the remedy for each:")
 RUN_COMMANDS = """pip install -r requirements.txt
-python -m profiler doctor
-python -m profiler run --suite quick --out my-gpu"""
+python -m profiler doctor --strict
+python -m profiler run --suite {suite} --out my-gpu
+python -m zipfile -c my-gpu.zip my-gpu"""
+RUN_BACK = ("Then bring `my-gpu.zip` here: **Add a report** in the sidebar takes it as it is. To keep it for every "
+            "visitor, put the folder `my-gpu` into `{folder}` beside the recorded profiles. Where the counters are not "
+            "permitted, add `--no-counters` to `run`: time, memory and error are measured all the same.")
+RUN_LACKS = "What this machine lacks, and the remedy for each"
 RUN_SUITE = "Suite"
 RUN_COUNTERS = "Counters"
 RUN_COUNTERS_HELP = "Off: time, memory and error only. Needs no permission for performance counters."

@@ -130,7 +130,30 @@ def test_a_machine_without_a_gpu_gets_the_commands(data, monkeypatch):
         {"name": "GPU", "state": "missing", "text": "no driver", "remedy": "Get one.", "needed_for": "profiling"}])
     app = visit("run")
     assert not app.error and not [b for b in app.button if b.label == text.RUN_START]
-    assert any("python -m profiler run" in c.value for c in app.code)
+    assert any("python -m profiler run --suite quick" in c.value for c in app.code)
+    assert any("no driver" in m.value for m in app.markdown)
+    app.query_params["suite"] = "tuning"
+    app.run()
+    assert any("python -m profiler run --suite tuning --out my-gpu" in c.value for c in app.code)
+
+
+def test_the_commands_for_elsewhere_make_a_zip_that_opens(tmp_path):
+    """Each verb and option exists; what the last command packs is a bundle again."""
+    import shlex
+    import shutil
+    import subprocess
+    import sys
+
+    from profiler import parse
+
+    lines = [shlex.split(line) for line in text.RUN_COMMANDS.format(suite="quick").splitlines()]
+    for line in (one for one in lines if one[:3] == ["python", "-m", "profiler"]):
+        told = subprocess.run([sys.executable, *line[1:4], "--help"], cwd=ROOT, capture_output=True, text=True,
+                              timeout=120).stdout
+        assert all(option in told for option in line[4:] if option.startswith("--")), line
+    shutil.copytree(ROOT / "data/h200-decode", tmp_path / "my-gpu")
+    subprocess.run([sys.executable, *lines[-1][1:]], cwd=tmp_path, check=True, timeout=120)
+    assert len(parse.load(tmp_path / "my-gpu.zip").timings) == 15
 
 
 def test_the_names_that_only_counters_need_are_the_doctors():

@@ -18,6 +18,18 @@ def checks(lacking: Sequence[dict[str, str]]) -> None:
             st.caption(check["remedy"])
 
 
+def elsewhere(lacking: Sequence[dict[str, str]], suite: str) -> None:
+    """What to run on a machine that has a GPU, where to bring the result, and what this one lacks."""
+    first = next(check for check in lacking if check["name"] not in jobs.FOR_COUNTERS)
+    with st.container(border=True):
+        st.markdown(f"**{boxes.plain(text.RUN_CANNOT.format(why=first['text']))}**")
+        st.markdown(text.RUN_ELSEWHERE)
+        st.code(text.RUN_COMMANDS.format(suite=suite), language=None)
+        st.markdown(text.RUN_BACK.format(folder=boxes.plain(f"{store.data_folders()[0].name}/")))
+    with st.expander(text.RUN_LACKS):
+        checks(lacking)
+
+
 @st.fragment(run_every=1.0)
 def show() -> None:
     """The runs of this server, newest first; redrawn every second without the rest of the page."""
@@ -32,7 +44,8 @@ def _one(number: int, job: jobs.Job) -> None:
     if job.state == jobs.RUNNING:
         share = min(1.0, done / total) if total else 0.0
         st.progress(share, boxes.plain(f"{done} / {total} {what}") if total else None)
-    if job.state in (jobs.RUNNING, jobs.WAITING) and st.button(text.RUN_CANCEL, key=f"fs.cancel.{number}"):
+    cancellable = job.state in (jobs.RUNNING, jobs.WAITING) and store.local()
+    if cancellable and st.button(text.RUN_CANCEL, key=f"fs.cancel.{number}"):
         jobs.jobs().cancel(job)
     if job.state == jobs.DONE and st.button(text.RUN_OPEN, key=f"fs.open.{number}", type="primary"):
         state.put(store.SOURCE_PARAMETER, job.out.name)

@@ -12,19 +12,20 @@ st.title(text.RUN)
 with st.spinner(text.RUN_LOOKING):
     checks = jobs.machine(jobs.python())
 lacking = [check for check in checks if check["state"] != "ok"]
-if any(check["name"] not in jobs.FOR_COUNTERS for check in lacking):
-    boxes.missing(text.RUN_CANNOT, text.RUN_ELSEWHERE, text.RUN_COMMANDS)
-    runs.checks(lacking)
-    boxes.end()
-
+here = not any(check["name"] not in jobs.FOR_COUNTERS for check in lacking)
+counters = start = False
 with st.container(horizontal=True, vertical_alignment="bottom"):
     suite = state.select(text.RUN_SUITE, "suite", {name: name for name in suites.SUITES}, "quick", width=260)
-    counters = not lacking and state.flag(text.RUN_COUNTERS, "counters", True, help=text.RUN_COUNTERS_HELP)
-    start = st.button(text.RUN_START, type="primary", icon=":material/play_arrow:")
+    if here:
+        counters = not lacking and state.flag(text.RUN_COUNTERS, "counters", True, help=text.RUN_COUNTERS_HELP)
+        start = st.button(text.RUN_START, type="primary", icon=":material/play_arrow:")
 configs = suites.suite(suite)
 st.markdown(inspect.getdoc(suites.SUITES[suite]) or "")
 st.caption(text.RUN_PLAN.format(configs=len(configs), shapes=len({config.shape for config in configs}),
                                 names=", ".join(dict.fromkeys(config.implementation for config in configs))))
+if not here:
+    runs.elsewhere(lacking, suite)
+    boxes.end()
 if lacking:
     boxes.missing(text.RUN_NO_COUNTERS)
     runs.checks(lacking)
