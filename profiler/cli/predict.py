@@ -36,6 +36,10 @@ def predict(
     page_size: Annotated[int, typer.Option(help="decode: keys of a page; 0: not paged.")] = 0,
     device: Annotated[Optional[str], typer.Option(help="A GPU by its name, for time bounds.")] = None,  # noqa: UP045
     like: Annotated[Optional[Path], typer.Option(help="A bundle whose GPU the bounds are of.")] = None,  # noqa: UP045
+    more: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option("--with", help="NAME=VALUE of an option or list, e.g. softcap=30, k_lengths=[100,4096]; repeat."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Predict bytes by level and tensor, FLOPs and exponentials of one shape from the algorithm; nothing is measured.
@@ -43,7 +47,7 @@ def predict(
     Example: python -m profiler predict -i naive --n 4096 -d 64 --mask causal --device "NVIDIA H200"
     """
     from profiler import model
-    from profiler.model.implementations import BUILDERS
+    from profiler.model.implementations import BUILDERS, OURS
     from profiler.spec import AttentionShape, RunConfig
 
     known = sorted({name for name, _ in BUILDERS})
@@ -66,15 +70,30 @@ def predict(
         tiles = {f"{side}_{name}": value for side in ("key", "query") for name, value in tiles.items()}
     if implementation == "decode":
         tiles |= {"num_splits": splits} | ({"page_size": page_size} if page_size else {})
-    found = model.predict(RunConfig(implementation, shape, direction, tiles), device=_device(device, like, dtype))
+    config = RunConfig(implementation, shape, direction, {**tiles, **dict(map(_option, more or []))})
+    found = model.predict(config, device=_device(device, like, dtype))
     if as_json:
         print(json.dumps(found.to_json(), indent=1, ensure_ascii=False))
     else:
         print(_text(shape.label(), found.to_json()))
 
 
-OURS = ("flash1", "flash2", "decode")  # those with tiles that are known
+OPTIONS = ("attn_bias", "bias_bytes", "key_padding_mask", "softcap", "alibi_slopes", "sinks", "dropout_p", "return_lse",
+           "q_lengths", "k_lengths", "n_new", "block_mask", "block_size", "num_warps", "one_pass")
 MOST_QUERIES = 16  # a sequence, of decode
+
+
+def _option(text: str) -> tuple[str, Any]:
+    """NAME=VALUE, the value a number, true or a list as JSON writes them."""
+    name, _, value = text.partition("=")
+    try:
+        found = json.loads(value)
+    except ValueError:
+        found = None
+    if name not in OPTIONS or found is None or isinstance(found, str):
+        raise BadInput(f"--with: expected NAME=VALUE with a name of {', '.join(OPTIONS)} and a number, true or a list, "
+                       f"got {text!r}.")
+    return name, found
 
 
 def _device(name: str | None, like: Path | None, dtype: str) -> DeviceSpec | None:

@@ -30,6 +30,7 @@ BUILDERS: Mapping[tuple[str, str], Builder] = {
     ("sdpa_cudnn", "backward"): backward.peer,
 }
 MATERIALISING = ("naive", "naive_folded", "sdpa_math")
+OURS = ("flash1", "flash2", "decode")  # fused, with tiles that are known
 BLOCK_SPARSE = ("flash2",)
 
 

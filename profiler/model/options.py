@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from profiler.errors import BadInput
-from profiler.model.prediction import StagePrediction
+from profiler.model.prediction import WARP, StagePrediction
 from profiler.spec import RunConfig
 
 SECTOR_BYTES = 32  # the least that crosses between L2 and an SM
@@ -28,7 +28,8 @@ def add_options(config: RunConfig, stages: tuple[StagePrediction, ...]) -> tuple
     Additive bias: each tile's elements are read beside its scores, by every head: heads · (pairs in visited tiles)
     elements from L2, different matrices once from HBM, again where they have left the L2. Softcap c·tanh(s/c) adds an
     exponential and a reciprocal a computed pair, in every pass that computes the scores. Dropout draws by integer
-    arithmetic (Philox): no bytes but the seed, no special functions, and the mask is computed again in the backward.
+    arithmetic (Philox): no bytes but the seed, one reciprocal a thread, and the mask is computed again in the backward.
+    A sink joins the denominator at the end: two exponentials in each lane that holds a row.
     """
     on = [name for name in NAMES if config.parameters.get(name)]
     has = CARRIED_OUT.get(config.implementation, ())
@@ -62,6 +63,9 @@ def _add(config: RunConfig, stage: StagePrediction, on: list[str]) -> StagePredi
         if name in on and (name != "sinks" or forward):  # the backward takes the sinks from LSE
             read({"dropout_p": "seed"}.get(name, name), once, programs * SECTOR_BYTES)
     extra = TANH_OPS * (stage.exponentials or 0) if "softcap" in on else 0
+    if forward and stage.overhead_ops and blocks:  # the number of threads is known
+        lanes = (stage.rescales or 0) // max(1, blocks.visited * stage.heads) * programs  # of all rows of all programs
+        extra += 2 * lanes * ("sinks" in on) + programs * WARP * int(p["num_warps"]) * ("dropout_p" in on)
     known = stage.at_least if blocks else tuple(dict.fromkeys((*stage.at_least, "l2_to_sm")))
     return replace(stage, reads=reads, refetch=again, l2_to_sm=None if stage.l2_to_sm is None else moved,
                    overhead_ops=stage.overhead_ops + extra, at_least=known)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from profiler.errors import BadInput
-from profiler.model.implementations import MATERIALISING, predict
+from profiler.model.implementations import OURS, predict
 from profiler.model.prediction import rates
 from profiler.spec import AttentionShape, DeviceSpec, RunConfig
 
@@ -64,7 +64,7 @@ def what_if(shape: AttentionShape, implementation: str, device: DeviceSpec, vary
 
 def default_tiles(implementation: str, direction: str) -> dict[str, int]:
     """Tiles that are assumed where none are given; none for what has no tiles of ours."""
-    if implementation in MATERIALISING:
+    if implementation not in OURS:
         return {}
     if implementation == "decode":
         return DECODE_TILES
@@ -80,7 +80,7 @@ def tiles_of(sram_bytes: int, shape: AttentionShape, implementation: str, direct
     if rows < 1:
         least = 4 * shape.head_dim * shape.element_bytes
         raise BadInput(f"sram_bytes: expected at least {least} (a row of Q, K, V and O), got {sram_bytes}.")
-    if implementation in MATERIALISING:
+    if implementation not in OURS:
         return {}
     m, n = min(rows, max(1, shape.nq)), min(rows, max(1, shape.nk))
     if implementation == "flash1":

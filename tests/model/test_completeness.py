@@ -15,3 +15,22 @@ def test_every_kernel_of_the_registry(info):
         shape = AttentionShape(1, 2, 64, 64, 16, mask=mask)
         stages = [stage.stage for stage in predict(RunConfig(info.name, shape)).stages]
         assert stages == list(info.stages_for(mask == "causal"))
+
+
+BACKWARDS = [(info, mask, one_pass) for info in KERNELS if "backward" in info.directions for mask in ("full", "causal")
+             for one_pass in ((False, True) if info.tunable else (False,))]
+
+
+@pytest.mark.parametrize(("info", "mask", "one_pass"), BACKWARDS, ids=lambda value: getattr(value, "name", str(value)))
+def test_every_stage_of_a_backward(info, mask, one_pass):
+    config = RunConfig(info.name, AttentionShape(1, 2, 64, 64, 16, mask=mask), "backward", {"one_pass": one_pass})
+    stages = [stage.stage for stage in predict(config).stages]
+    assert stages == list(info.stages_for(mask == "causal", "backward", one_pass=one_pass))
+
+
+@pytest.mark.parametrize(("splits", "new"), [(1, 0), (4, 0), (1, 2), (4, 2)])
+def test_every_stage_of_a_decode(splits, new):
+    info = next(info for info in KERNELS if info.kind == "decode")
+    config = RunConfig(info.name, AttentionShape(1, 2, 1, 64, 16), parameters={"num_splits": splits, "n_new": new})
+    assert [stage.stage for stage in predict(config).stages] == list(
+        info.stages_for(True, splits=splits, append=bool(new)))

@@ -36,6 +36,15 @@ def test_text_says_predicted_and_what_is_not():
     assert "992 full, 64 crossing, 992 skipped" in blocks
 
 
+def test_options_and_lengths():
+    found = json.loads(call("-i", "decode", "--n", "1", "--nk", "4096", "--batch", "2", "--heads", "2", "--json",
+                            "--with", "k_lengths=[96, 4096]", "--with", "n_new=1"))
+    assert [stage["stage"] for stage in found["stages"]] == ["append", "attention"]
+    assert found["compulsory_bytes"]["K"] == 2 * (96 + 4096) * 64 * 2
+    biased = json.loads(call("--n", "512", "--with", "attn_bias=1", "--json"))
+    assert biased["stages"][0]["reads"]["bias"] == 512 * 512 * 2
+
+
 @pytest.mark.parametrize(("arguments", "said"), [
     (["--n", "0"], "--n: expected a positive whole number, got 0"),
     (["--nk", "0"], "--nk: expected a positive whole number, got 0"),
@@ -47,6 +56,8 @@ def test_text_says_predicted_and_what_is_not():
     (["-i", "decode", "--n", "17"], "--n: decode takes 1 to 16 queries, got 17"),
     (["-i", "decode", "--direction", "backward", "--n", "1"], "no model of decode backward"),
     (["--mask", "diagonal"], "mask: expected 'full', 'causal'"),
+    (["--with", "softcap"], "--with: expected NAME=VALUE"), (["--with", "soft=1"], "got 'soft=1'"),
+    (["-i", "naive", "--with", "softcap=1"], "softcap: naive has no such option"),
     (["--device", "GTX 1"], "--device: no data sheet of 'GTX 1' is known")])
 def test_nonsense_is_refused_by_name(arguments, said):
     with pytest.raises(BadInput) as caught:

@@ -3,7 +3,7 @@
 import pytest
 
 from profiler.model import pick, ridge, roofline_point, roofs, special_function_roof
-from profiler.model.roofs import COUNTERS, DATA_SHEET, MEASURED
+from profiler.model.roofs import COUNTERS, DATA_SHEET, MEASURED, core_roofs
 from profiler.spec import DeviceSpec
 
 ROW = {"dram_peak_bytes_per_s": 4.8e12, "l2_peak_bytes_per_s": 1.2e13, "tensor_peak_flops_per_s": 9.44e14,
@@ -40,3 +40,17 @@ def test_several_kernels_are_sums_not_a_mean_of_ratios():
 def test_ridge():
     found = roofs(counters=ROW)
     assert ridge(pick(found, "tensor"), pick(found, "dram")) == pytest.approx(944 / 4.8)
+
+
+def test_cuda_core_and_special_function_roofs():
+    found = {r.name: r.value for r in core_roofs("7.0", 80, 1.53e9)}
+    assert found["fp32"] == pytest.approx(15.7e12, rel=0.003)  # the V100 data sheet's 15.7 and 7.8 TFLOP/s at boost
+    assert found["fp64"] == pytest.approx(7.8e12, rel=0.005)
+    assert found["special_rate"] == 16 * 80 * 1.53e9
+    assert core_roofs("99.0", 80, 1.53e9) == [] and core_roofs("7.0", None, 1.53e9) == []
+
+
+def test_a_copy_and_a_read_are_two_roofs_with_two_names():
+    ceilings = [{"quantity": "dram_copy_bytes_per_s", "value": 4.26e12}, {"quantity": "dram_read_bytes_per_s",
+                                                                         "value": 4.32e12}]
+    assert [(r.detail, r.value) for r in roofs(ceilings=ceilings)] == [("copy", 4.26e12), ("read", 4.32e12)]

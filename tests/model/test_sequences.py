@@ -87,6 +87,20 @@ def test_options_in_the_backward():
     assert "bias" not in found.stage("prepare").reads
 
 
+def test_operations_of_sinks_and_dropout_are_those_that_are_compiled():
+    """Machine code for sm_90, 64 × 64 tiles, 4 warps: a thread has 2 rows, so sinks add 4 exponentials and dropout one
+    reciprocal to it; softcap adds an exponential and a reciprocal to each of its 32 elements of a tile."""
+    shape, tiles = AttentionShape(2, 4, 512, 512, 64), {"block_m": 64, "block_n": 64, "num_warps": 4}
+    threads = 2 * 4 * 8 * 128
+
+    def special(**options):
+        return predict(RunConfig("flash2", shape, parameters={**tiles, **options})).special_ops
+
+    assert special(sinks=True) - special() == 4 * threads
+    assert special(dropout_p=0.1) - special() == threads
+    assert special(softcap=30.0) - special() == 2 * 32 * 8 * threads
+
+
 def test_a_block_mask_skips_bytes_and_work():
     """Half of the blocks of 16 × 16 kept: half the keys cross, half the products; by hand for the first query block."""
     shape = AttentionShape(1, 1, 32, 32, 16)
