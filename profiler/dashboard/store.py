@@ -25,6 +25,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
 
 import streamlit as st
 
@@ -54,6 +55,7 @@ TOKEN_PARAMETER = "uploads"
 SOURCE_PARAMETER = "source"
 ROLES_PARAMETER, CALL_PARAMETER = "roles", "call"  # each followed by "-" and the source's key
 SUITES = ("evidence", "quick", "scaling")  # the order in which sources stand; any other after them
+LOCAL = ("localhost", "127.0.0.1", "::1")
 SAMPLES = (".ncu-rep", ".ncu-repz", ".csv", ".zip")
 _parsing = threading.BoundedSemaphore(2)
 
@@ -175,6 +177,17 @@ def _suite(path: str, version: str) -> str:
         return str(json.loads(Path(path).read_text(encoding="utf-8")).get("suite") or "")
     except (OSError, ValueError, AttributeError):
         return ""  # opening it will say what is wrong
+
+
+def local() -> bool:
+    """Whether this visitor sits at this machine: only then may they write into its data folders or start a run.
+
+    The server must listen on this machine alone, and the request must not have come by way of another one.
+    """
+    headers = st.context.headers
+    host = urlsplit(f"//{headers.get('Host') or 'localhost'}").hostname
+    forwarded = any(headers.get(name) for name in ("Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-Ip"))
+    return st.get_option("server.address") in LOCAL and host in LOCAL and not forwarded
 
 
 def samples() -> list[Path]:

@@ -260,8 +260,13 @@ def load(path: Path) -> Plan:
 def save(plan: Plan, folder: Path) -> Path:
     """Write ``plan`` as the story of the bundle in ``folder``."""
     path = Path(folder) / STORY
-    path.write_text(json.dumps(plan.to_json(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    path.write_text(written(plan), encoding="utf-8")
     return path
+
+
+def written(plan: Plan) -> str:
+    """``plan`` as the file that keeps it."""
+    return json.dumps(plan.to_json(), indent=1, ensure_ascii=False) + "\n"
 
 
 def plan_of(story: Story) -> Plan:

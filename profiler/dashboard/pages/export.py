@@ -5,7 +5,7 @@ from pathlib import Path
 
 import streamlit as st
 
-from profiler.dashboard import text
+from profiler.dashboard import store, text
 from profiler.dashboard.components import boxes, charts, selectors, talk
 from profiler.export import files, story
 
@@ -24,8 +24,11 @@ for why, topics in story.reasons(ready.left_out).items():
 with st.container(horizontal=True):
     make = st.button(text.EXPORT_MAKE, type="primary", icon=":material/folder_zip:")
     st.page_link("profiler/dashboard/pages/present.py", label=text.PRESENT, icon=":material/slideshow:")
-    kept_in = view.source.path
+    kept_in = view.source.path if store.local() else None  # on a public server nobody writes into its profiles
     keep = kept_in is not None and st.button(text.EXPORT_KEEP, icon=":material/save:")
+    if kept_in is None:
+        st.download_button(text.EXPORT_TAKE, story.written(plan), story.STORY, "application/json", on_click="ignore",
+                           icon=":material/download:", help=text.EXPORT_TAKE_HELP)
 if keep and kept_in is not None:
     try:
         st.success(text.EXPORT_KEPT.format(file=story.save(plan, kept_in).name))
