@@ -9,10 +9,14 @@ from profiler import table
 from profiler.bundle import Bundle
 from profiler.figures import canvas
 from profiler.figures.ceilings import device_roofs
-from profiler.figures.points import attention_points, attention_roofs, launch_points
+from profiler.figures.normalised import frame as normalised_frame
+from profiler.figures.normalised import normalised
+from profiler.figures.points import _by_kernel, _derive, attention_points, attention_roofs, launch_points
 from profiler.figures.roofline import roofline
-from profiler.figures.roofline_words import change
-from profiler.model.roofs import COUNTERS, DATA_SHEET, Roof
+from profiler.figures.roofline_words import change, ridge_of, roof_of, share
+from profiler.metrics import resolve
+from profiler.model import pick
+from profiler.model.roofs import ARCHITECTURE, COUNTERS, DATA_SHEET, ENTERED, Roof
 from tests.figures.samples import ALL, BUNDLE, SHAPE
 from tests.figures.test_ledger import Q, S, doctored
 
@@ -171,11 +175,109 @@ def test_more_launches_than_anyone_can_tell_apart_are_one_point_a_kernel():
     assert first["why_not_drawn"] == "HBM bytes not collected"
 
 
-def test_integer_tensor_work_has_no_tensor_roof():
-    rows = table.make("launches", [{"source": "a", "launch": 0, "device": "NVIDIA A100-SXM4-40GB", "cc": "8.0",
-                                    "sm_count": 108, "tensor_ops": 1e9, "tensor_dtype": dtype} for dtype in ("int8",)])
-    names = {roof.name for roof in device_roofs(Bundle("a", {}, rows))[""]}
-    assert "dram" in names and "tensor" not in names
-    floating = {roof.name for roof in device_roofs(Bundle("a", {}, rows.assign(
-        tensor_dtype=pd.array(["fp16"], "string"))))[""]}
-    assert "tensor" in floating
+def rows_of(*launches):
+    """A report with these launches; what a launch does not say is null."""
+    return Bundle("a", {}, table.make("launches", [{"source": "a", "launch": i, "cc": "8.0", **row}
+                                                   for i, row in enumerate(launches)]))
+
+
+A100 = {"device": "NVIDIA A100 80GB PCIe", "sm_count": 108, "sm_clock_hz": 1.05e9, "dram_peak_bytes_per_s": 1.93e12,
+        "duration_ns": 13_056.0, "dram_read_bytes": 1_345_152.0, "dram_write_bytes": 0.0}
+
+
+def test_integer_operations_stand_apart_under_a_roof_of_their_own():
+    launch = A100 | {"tensor_ops": 905_969_664.0, "tensor_flops": 0.0, "tensor_dtype": "int8"}
+    bundle = rows_of(launch | {"fp32_flops": 0.0}, launch | {"fp32_flops": 9e6})
+    points = launch_points(bundle)
+    assert list(points["unit"]) == ["FLOP", "op", "op"] and list(points["flops"]) == [9e6, 905_969_664, 905_969_664]
+    roofs = device_roofs(bundle)
+    assert pick(roofs[""], "tensor") is None
+    integer = pick(roofs[""], "integer")
+    # 4,096 int8 operations a cycle and SM: the share of that roof is what the report's own pipe counter says, 14.94%
+    assert integer.value == 4096 * 108 * 1.05e9 and integer.unit == "op/s"
+    r = points.iloc[1].to_dict()
+    assert share(r, roofs, "dram")[0] == pytest.approx(0.1494, rel=0.001)
+    assert ridge_of(r, roofs, "dram") == pytest.approx(4096 * 108 * 1.05e9 / 1.93e12)
+    assert roof_of(points.iloc[0].to_dict(), roofs).name == "fp32"
+    assert "TOP/s" in roofline(points, roofs).layout.yaxis.title.text
+
+
+def test_cuda_core_flops_by_hand_from_the_counters():
+    raw = {f"smsp__sass_thread_inst_executed_op_{op}_pred_on.sum": (n, "inst")
+           for op, n in (("fadd", 1e6), ("fmul", 2e6), ("ffma", 3e6))}
+    fp32 = resolve(raw, "9.0").values["fp32_flops"]
+    assert fp32 == 1e6 + 2e6 + 2 * 3e6 == 9e6
+    point = launch_points(rows_of(A100 | {"fp32_flops": fp32})).iloc[0]
+    assert (point["flops"], point["work"]) == (9e6, "fp32")
+
+
+def test_two_kernels_of_one_name_are_sums_not_a_mean_of_ratios():
+    one = A100 | {"kernel": "k", "tensor_flops": 1e9, "tensor_dtype": "fp16", "dram_read_bytes": 1e6,
+                  "duration_ns": 1e4}
+    two = one | {"tensor_flops": 3e9, "dram_read_bytes": 9e6, "duration_ns": 3e4}
+    point = _derive(_by_kernel(launch_points(rows_of(one, two))), "dram").iloc[0]
+    assert point["intensity"] == 4e9 / 10e6  # a mean of 1,000 and 333 would say 667
+    assert point["flops_per_s"] == pytest.approx(4e9 / 4e4 * 1e9)
+
+
+def test_a_share_above_its_roof_is_kept_and_explained():
+    bundle = rows_of(A100 | {"tensor_flops": 1.089e9, "tensor_dtype": "fp16", "tensor_peak_flops_per_s": 1e14,
+                             "duration_ns": 1e4, "dram_read_bytes": 1e4})
+    roofs = device_roofs(bundle)
+    figure = roofline(launch_points(bundle), roofs)
+    assert drawn_points(figure)[1][0] == pytest.approx(1.089e14)
+    assert drawn_points(figure)[2][0][9].startswith("108.9% of the lower roof there<br>above it, perhaps because")
+    said = " ".join(a.text for a in figure.layout.annotations if a.text).replace("<br>", " ")
+    assert "at 108.9% of dense fp16 tensor; perhaps" in said
+
+
+def test_a_short_launch_does_not_set_the_roof():
+    """V100: in 11.36 µs the memory clock counted 532.39 MHz of 877: 1,024 B × that is 545 GB/s, below what others move.
+    """
+    v100 = {"device": "Tesla V100-SXM2-32GB", "cc": "7.0", "sm_count": 80}
+    short = v100 | {"duration_ns": 11_360.0, "dram_peak_bytes_per_s": 1024 * 532.394366e6, "sm_clock_hz": 784.2e6}
+    long = v100 | {"duration_ns": 6_190_944.0, "dram_peak_bytes_per_s": 1024 * 876.604279e6, "sm_clock_hz": 1.295e9}
+    memory = pick(device_roofs(rows_of(short, long))[""], "dram")
+    assert memory.value == pytest.approx(897.64e9, rel=1e-4)  # the sheet says 900
+    assert "60.7% as many cycles" in memory.how and "545" in memory.how
+    alone = pick(device_roofs(rows_of(short))[""], "dram")
+    assert alone.value == pytest.approx(545.17e9, rel=1e-4) and "cycles" not in alone.how
+
+
+def test_a_typed_roof_stands_first_and_an_unknown_gpu_has_no_sheet():
+    bundle = rows_of(A100 | {"device": "NVIDIA X1", "tensor_flops": 1e9, "tensor_dtype": "fp16"})
+    found = device_roofs(bundle, {"tensor": 3e14, "dram": 5e11})[""]
+    assert {r.source for r in found} == {ENTERED, COUNTERS, ARCHITECTURE}
+    assert pick(found, "dram").value == 5e11 and pick(found, "dram").source == ENTERED
+    assert roof_of(launch_points(bundle).iloc[0].to_dict(), {"": found}).value == 3e14
+
+
+def test_work_from_l2_has_a_badge():
+    inside = A100 | {"tensor_flops": 1e9, "tensor_dtype": "fp16", "l2_size_bytes": 4e7, "l2_to_sm_bytes": 1e7}
+    points = launch_points(rows_of(inside, inside | {"l2_to_sm_bytes": 2e6}, inside | {"l2_size_bytes": 1e6},
+                                   inside | {"l2_to_sm_bytes": None}))
+    assert list(points["in_l2"]) == [True, False, False, False]
+    assert any(", in L2" in a.text for a in roofline(points, device_roofs(rows_of(inside))).layout.annotations)
+
+
+def test_in_units_of_its_own_ridge():
+    roofs = {"A": [Roof("tensor", 2e14, "FLOP/s", COUNTERS, "", "fp16"), Roof("dram", 1e12, "B/s", COUNTERS, "")],
+             "B": [Roof("tensor", 4e14, "FLOP/s", COUNTERS, "", "fp16"), Roof("dram", 1e12, "B/s", COUNTERS, "")]}
+    launch = A100 | {"tensor_flops": 1e10, "tensor_dtype": "fp16", "dram_read_bytes": 1e8, "duration_ns": 1e5}
+    data = normalised_frame(launch_points(rows_of(*(launch | {"device": d} for d in "ABC"))), roofs)
+    assert list(data["x"])[:2] == [0.5, 0.25] and list(data["y"])[:2] == [0.5, 0.25]  # 100 FLOP/B, 100 TFLOP/s
+    assert list(data["why_not_drawn"].isna()) == [True, True, False]
+    assert normalised(data[launch_points(rows_of(launch)).columns], roofs).data
+
+
+def test_an_l1_roof_where_the_counter_sees_all_of_the_traffic():
+    name = "l1tex__lsu_writeback_active_mem_lg.sum"
+    raw = table.make("metrics", [{"launch": 0, "metric": name, "unit": "cycle", "value": "65280", "used_for": None}])
+    bundle = replace(rows_of(A100 | {"fp32_flops": 1e6}), metrics=raw)
+    # the report says 4.4098% of peak: 65,280 × 128 B in 13.056 µs is 640 GB/s, of 108 × 128 B × 1.05 GHz
+    point = launch_points(bundle, level="l1").iloc[0]
+    assert point["bytes"] == 65_280 * 128
+    assert point["bytes"] / point["ns"] / pick(device_roofs(bundle)[""], "l1").value * 1e9 == pytest.approx(
+        0.044098, rel=1e-3)
+    hopper = replace(bundle, launches=bundle.launches.assign(cc=pd.array(["9.0"], "string")))
+    assert launch_points(hopper, level="l1").iloc[0]["why_not_drawn"] == "L1 bytes not collected"  # TMA not counted
