@@ -19,7 +19,8 @@ class Resolved:
 
     no_number: columns whose counter was collected but holds no number (NaN). unknown_units: raw name → unit that
     could not be turned into the base unit, so that the value was not used. wrong_units: raw name → unit of another
-    dimension than the name has (sectors in %), not used either. chosen: where a name came with several units, the unit
+    dimension than the name has (sectors in %), not used either. fractions: raw name → unit of a total that is no whole
+    number of it, not used either. chosen: where a name came with several units, the unit
     of the value that was used.
     """
 
@@ -29,6 +30,7 @@ class Resolved:
     no_number: set[str] = field(default_factory=set)
     unknown_units: dict[str, str] = field(default_factory=dict)
     wrong_units: dict[str, str] = field(default_factory=dict)
+    fractions: dict[str, str] = field(default_factory=dict)
     chosen: dict[str, str] = field(default_factory=dict)
 
     def put(self, column: str, value: Any, names: tuple[str, ...], kind: str) -> None:
@@ -38,6 +40,10 @@ class Resolved:
 class Found(NamedTuple):
     value: float
     names: tuple[str, ...]
+
+
+def _part(value: float) -> bool:
+    return math.isfinite(value) and value != int(value)
 
 
 def cc_number(cc: str | None) -> float | None:
@@ -95,6 +101,9 @@ class Reader:
         if value is None:
             return math.nan
         if not isinstance(value, (int, float)):
+            return None
+        if factor == 1.0 and have in units.WHOLE and name.endswith(".sum") and _part(value):
+            self.out.fractions[name] = unit  # 510.18 bytes: the unit lost its prefix
             return None
         return value if factor == 1.0 else value * factor
 

@@ -167,6 +167,10 @@ def _notes(resolved: list[metrics.Resolved]) -> list[str]:
     wrong = {(name, unit) for found in resolved for name, unit in found.wrong_units.items()}
     for name, unit in sorted(wrong):
         notes.append(f"{name}: unit {unit!r} is not one of what it counts; the value is kept as it came and not used.")
+    parts = {(name, unit) for found in resolved for name, unit in found.fractions.items()}
+    for name, unit in sorted(parts):
+        notes.append(f"{name}: a total of {unit} with decimals cannot be; the unit may have lost its prefix, so the "
+                     "value is kept as it came and not used.")
     return notes
 
 

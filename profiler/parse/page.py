@@ -14,6 +14,7 @@ _HEAD = re.compile(
     r"(?P<date>, \d{4}-\w{3}-\d{2} [\d:]{8})?(?:, Context \d+)?(?:, Stream \d+)?(?:, Device \d+)?"
     r"(?:, CC (?P<cc>\d+\.\d+))?(?:, Invocations (?P<invocations>\d+))?\s*")
 _RULE = re.compile(r"\s*-{3,}(?: +-{3,}){2,}\s*")
+_TORN = re.compile(r"\w.*-{5,}|-{5,}.*\w")  # a line of dashes that something else is in
 _NVTX = re.compile(r"\s*<\d+,(.*)>\s*")
 LONGEST = 20_000
 
@@ -45,6 +46,8 @@ def find(lines: list[str]) -> list[Block]:
     for line in lines:
         if len(line) > LONGEST or line.startswith("=="):
             continue
+        if blocks and line.startswith(" ") and _TORN.search(line) and not _RULE.fullmatch(line):
+            blocks[-1].damaged += 1
         head = _head(line)
         if head:
             blocks.append(head)

@@ -49,6 +49,9 @@ def collect(tables: list[Table], numbers: Format, out: RawFile) -> None:
         else:
             short += _long(table, index, known, out)
         out.header |= set(table.header)
+        torn = [name for name in table.full if '"' in name]
+        if torn:
+            out.notes.append(f"The header of a table is damaged at {torn[0][:60]!r}: that column was not read.")
     short += sum(table.cut for table in tables)
     if short:
         out.notes.append(f"{short} lines are cut short or damaged; what they lack was left out.")

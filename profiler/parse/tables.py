@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 
 from profiler import metrics
 from profiler.errors import DamagedFile
+from profiler.metrics import units
 from profiler.parse.numbers import looks_numeric, looks_numeric_or_none
 
 DELIMITERS = (",", ";", "\t")
@@ -104,7 +105,7 @@ def delimited(line: str) -> tuple[str, str, list[str]] | None:
         if delimiter in line or (delimiter == "," and RAW_NAME.fullmatch(line.strip().strip('"'))):
             header = [cell.strip() for cell in _cells(line, delimiter)]
             kind = _kind(header)
-            if kind:
+            if kind and not any(cell.isdecimal() for cell in header):  # a row that damage joined to a header is none
                 return kind, delimiter, header
     return None
 
@@ -130,7 +131,7 @@ def find(lines: list[str], lean: bool = False, progress: Callable[[int, int], No
                 if table is not None:
                     yield table
                 table = Table(header[0], header[2], header[1], lean)
-                table.quoted = record.count(f'"{header[1]}"') >= len(header[2]) - 1 > 0
+                table.quoted = 2 * record.count(f'"{header[1]}"') > len(header[2])
         elif table is not None:
             table.add(record)
     if table is not None:
@@ -148,7 +149,7 @@ def _belongs(cells: list[str], table: Table) -> bool:
         if len(cells) <= place["Metric Name"] or ("ID" in place and not cells[place["ID"]].strip().isdecimal()):
             return False
         upto = place["Metric Value" if table.kind == "long" else "Average"] + 1  # a rule's text may hold line breaks
-        return _shaped(cells, place) and not any("\n" in cell for cell in cells[:upto])
+        return _shaped(cells, place) and not any("\n" in cell for cell in cells[:upto]) and _measured(cells, place)
     if any("\n" in cell for cell in cells):
         return False
     if "ID" in place:
@@ -165,6 +166,15 @@ def _shaped(cells: list[str], place: dict[str, int]) -> bool:
     """Whether the cells that identify a launch look as they must: under a damaged header they are other columns'."""
     return all(place[name] < len(cells) and re.fullmatch(pattern, cells[place[name]].strip())
                for name, pattern in _SHAPES if name in place)
+
+
+def _measured(cells: list[str], place: dict[str, int]) -> bool:
+    """Whether name, unit and value of a long row are such; in a row that lost or gained a cell they are others."""
+    name, unit = (cells[place[title]].strip() if title in place else "" for title in ("Metric Name", "Metric Unit"))
+    value = place.get("Metric Value", place.get("Average", 0))
+    if name.startswith("(") or looks_numeric(name) or looks_numeric(unit):
+        return False
+    return value >= len(cells) or units.base(unit) is not None or looks_numeric_or_none(cells[value]) or not name
 
 
 def _begins(record: str, table: Table) -> bool:

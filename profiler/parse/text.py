@@ -21,12 +21,13 @@ SECRET = re.compile(
     r"(?i)pass(?:wd|word|phrase)|secret|private.key|api.?key|credential|authorization|bearer |token|BEGIN [A-Z ]+-----|"
     r"ssh-(?:rsa|ed25519|dss)|^[^:\s]+:[^:\s]*:\d*:\d*:|(?<![\w+=-])(?=[\w+=-]*\d)(?=[\w+=-]*[A-Za-z])"
     r"[\w+=-]{24,}", re.MULTILINE)
+CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x85]")  # never in a table; some of them would pass for blanks
 LEAN = 32 << 20  # bytes: of a larger export only the metrics that something uses are kept
 
 
 def decode(data: bytes) -> tuple[str, list[str]]:
-    """Text and what there is to say of its encoding. A byte of zero or one that cannot be read stays in the text as
-    U+FFFD: what it stood in is no number then."""
+    """Text and what there is to say of its encoding. A control character or a byte that cannot be read stays in
+    the text as U+FFFD: what it stood in is no number or unit then."""
     codec = sniff.encoding(data[:4096])
     plain = codec in ("", "utf-8-sig")
     notes = [] if plain else [f"The text was read as {codec[:6].upper()}."]
@@ -38,7 +39,9 @@ def decode(data: bytes) -> tuple[str, list[str]]:
         text = data.decode("latin-1" if plain else codec, errors="replace").removeprefix("\xef\xbb\xbf")
     if "\x00" in text or (not plain and ("\ufffd" in text or any(word in data for word in sniff.NCU_WORDS))):
         notes.append("Part of the text is damaged or in another encoding, and was not read.")
-    return text.replace("\x00", "\ufffd").lstrip("\ufeff"), notes
+    if CONTROL.search(text):
+        text = CONTROL.sub("\ufffd", text)
+    return text.lstrip("\ufeff"), notes
 
 
 def read(data: bytes, progress: Callable[[int, int], None] = lambda done, total: None) -> RawFile:

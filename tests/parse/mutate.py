@@ -21,6 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TextIO
 
+from profiler import bundle as bundles
 from profiler import parse
 from profiler.bundle import Bundle
 from profiler.errors import FlashScopeError
@@ -162,6 +163,7 @@ if __name__ == "__main__":
     if given.warm:
         warm.preload()
         child.start = warm.Forked  # type: ignore[assignment]
+        bundles.read = warm.read  # type: ignore[assignment]
     counted = run(given.count, given.seed, given.small, given.workers, given.first, given.log)
     for (form, kind, outcome), times in sorted(counted.items()):
         print(f"{form:7} {kind:12} {outcome:34} {times}")
