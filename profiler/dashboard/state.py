@@ -108,12 +108,15 @@ def _seed(key: str, value: Any) -> None:
 
 def select(
     label: str, name: str, options: Mapping[str, str], default: str | None = None,
-    widget: Callable[..., Any] = st.selectbox, **more: Any,
+    widget: Callable[..., Any] = st.selectbox, at: str = "", **more: Any,
 ) -> str:
-    """One choice among `options` (value -> label), drawn by `widget` and held in the link as `name`."""
+    """One choice among `options` (value -> label), drawn by `widget` and held in the link as `name`.
+
+    at: tells apart the places of a choice that is offered more than once on a page.
+    """
     names = list(options)
     value = choose(name, names, default if default is not None and default in options else names[0])
-    key = f"fs.widget.{name}"
+    key = f"fs.widget.{name}" + (f".{at}" if at else "")
     _seed(key, value)
     widget(label, names, key=key, format_func=lambda option: options.get(option, option),
            on_change=_take, args=(name, key), **more)

@@ -76,6 +76,11 @@ NO_COUNTERS = ("{source} was recorded without performance counters: time, memory
 NO_COUNTERS_REMEDY = ("Record it again without `--no-counters`; `python -m profiler doctor` says what the machine "
                       "lacks for that.")
 DOWNLOAD_DATA = "Download the data (CSV)"
+PICTURE = "Picture"
+PICTURE_AS = "File"
+PICTURES = {"svg": "SVG, for slides and print", "png": "PNG, at twice the size"}
+PICTURE_HOW = ("The camera that shows when you point at the figure saves it as this file. Your browser draws it, with "
+               "the line that says where the numbers come from.")
 TO_LAUNCH = "Launch {launch}: every counter of it"
 DOWNLOAD_TABLE_CSV = "Download as CSV"
 DOWNLOAD_TABLE_PARQUET = "Download as parquet"
@@ -229,6 +234,7 @@ OCCUPANCY_TABLE = "Launch by launch: occupancy, what limits it, and the pipes"
 SCALING_SHOW = "Show"
 SCALING_SHOWS = {"n": "Over N", "shape": "On one shape"}
 SCALING_QUANTITIES = {"tflops": "TFLOP/s", "time": "Time", "dram_bytes": "HBM bytes", "peak_memory": "Peak memory"}
+SCALING_SLOPES = "How each quantity grows: fitted exponents of N"
 TIMINGS_TABLE = "The timings, as recorded"
 IO_QUANTITIES = {
     "scaling": {"dram_bytes": "HBM bytes", "peak_memory": "Peak memory", "l2_to_sm": "L2 → SM bytes",
@@ -251,7 +257,7 @@ CLAIM_INPUTS = "Decided by {inputs}"
 CLAIM_LACKS = "Lacking here: {missing}"
 CLAIMS_DOWNLOAD = "Download the checks (JSON)"
 CONFIGURATION = "{flash} ran with {tile}{which}."
-CONFIGURATION_BLOCKS = "{tile} (query rows × keys)"
+CONFIGURATION_BLOCKS = "{size} (query rows × keys a block)"
 CONFIGURATION_BEST = ", the fastest of {count} configurations here"
 CONFIGURATION_FASTER = (" It is not the fastest known: {source} holds {tile}, which takes {time}; this one takes "
                         "{own}{where}.")

@@ -1,11 +1,16 @@
 """What is handed out: CSV that no spreadsheet runs, file names that every system takes, text that stays text."""
 
 import io
+import json
 
+import numpy as np
 import pandas as pd
+import plotly.graph_objects as go
+import plotly.io as pio
 import pytest
 
 from profiler.dashboard.components import boxes, charts, tables
+from profiler.figures import ready, style
 from profiler.figures.spreadsheet import csv
 
 
@@ -45,3 +50,25 @@ def test_search_wants_every_word_anywhere():
     assert list(tables.search(frame, "flash", ("kernel", "range")).index) == [2]
     assert list(tables.search(frame, "l.k", ("kernel", "range")).index) == [1]
     assert len(tables.search(frame, "", ("kernel",))) == 3
+
+
+def test_a_figure_is_sent_as_it_looks_and_so_that_plotly_need_not_draw_it_twice():
+    figure = go.Figure(layout={
+        "template": style.template("dark"), "meta": {"x": 1}, "height": 300, "xaxis2": {"range": [0, 1]},
+        "font": {"size": 9}, "hovermode": "x"})
+    figure.add_scatter(x=np.array([1.0, 2.0]), y=[1, np.nan], mode="markers")
+    figure.add_bar(x=[1], y=[2], xaxis="x2")
+    sent = ready.ready(figure)
+    spec = json.loads(pio.to_json(sent.to_dict(), validate=False))
+    layout, (dots, bar) = spec["layout"], spec["data"]
+    assert "template" not in layout and "meta" not in layout
+    assert layout["paper_bgcolor"] == "#0E1116" and layout["font"] == {
+        "family": style.FONT, "size": 9, "color": "#E8EBEF"}
+    assert {layout[name]["gridcolor"] for name in ("xaxis", "xaxis2", "yaxis")} == {"#232A32"}
+    assert layout["xaxis2"]["range"] == [0, 1] and layout["hovermode"] == "x"
+    assert dots["x"] == [1.0, 2.0] and dots["y"] == [1, None] and dots["cliponaxis"] is False
+    assert dots["unselected"] == bar["unselected"] == {"marker": {"opacity": 1}}
+    other = go.Figure(figure)
+    other.data[1].y = [3]
+    assert ready.ready(figure).to_dict() == sent.to_dict()
+    assert ready.ready(other).to_dict()["layout"]["datarevision"] != sent.to_dict()["layout"]["datarevision"]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import html
+import inspect
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
@@ -12,8 +14,12 @@ import streamlit as st
 
 from profiler.dashboard import state, store, text
 from profiler.dashboard.components import boxes
+from profiler.figures import style
 from profiler.figures.canvas import to_frame
+from profiler.figures.ready import ready
 from profiler.figures.spreadsheet import csv
+
+ALT = "alt" in inspect.signature(st.plotly_chart).parameters  # newer Streamlit gives a chart a name for screen readers
 
 
 def theme() -> str:
@@ -21,31 +27,51 @@ def theme() -> str:
     return "dark" if st.context.theme.type == "dark" else "light"
 
 
+@dataclass(frozen=True)
+class Drawn:
+    """A figure as it is kept: ready to send, the table of what it draws, that table as CSV; title and subtitle."""
+
+    figure: Any
+    frame: pd.DataFrame
+    csv: bytes
+    title: str
+    subtitle: str
+
+    @property
+    def empty(self) -> bool:
+        return not self.figure.to_dict()["data"]
+
+
 def show(source: store.Source | tuple[store.Source, ...], function: Callable[..., Any], *arguments: Any, key: str,
-         **named: Any) -> pd.DataFrame:
+         **options: Any) -> pd.DataFrame:
     """Draw `function(bundle, ..., theme=...)` with the download of exactly what it draws; that table."""
-    figure = store.derive(source, _draw, function, *arguments, theme=theme(), **named)
-    if not figure.data:
-        words = {note.name: note.text for note in figure.layout.annotations}
-        boxes.missing(_plain(words.get("title", "")), boxes.plain(_plain(words.get("subtitle", ""))))
-        return to_frame(figure)
+    drawn = store.derive(source, _draw, function, *arguments, theme=theme(), **options)
+    if drawn.empty:
+        boxes.missing(drawn.title, boxes.plain(drawn.subtitle))
+        return drawn.frame
     label = "-".join(s.label for s in source) if isinstance(source, tuple) else source.label
     name = filename(f"{key}-{label}")
     chart = f"chart.{key}"
+    form = state.choose("picture", list(text.PICTURES), "svg")
+    picture = {"format": form, "filename": name, "width": style.SIZES["page"].width, "scale": 2 if form == "png" else 1,
+               "height": drawn.figure.to_dict()["layout"]["height"]}
+    named: dict[str, Any] = {"alt": drawn.title} if ALT else {}
     st.plotly_chart(
-        figure, width="stretch", theme=None, key=chart, on_select="rerun", selection_mode="points",
+        drawn.figure, width="stretch", theme=None, key=chart, on_select="rerun", selection_mode="points",
         config={"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"],
-                "toImageButtonOptions": {"format": "svg", "filename": name}})
-    frame = to_frame(figure)
+                "toImageButtonOptions": picture}, **named)
     with st.container(horizontal=True, vertical_alignment="center"):
-        st.download_button(text.DOWNLOAD_DATA, csv(frame), f"{name}.csv", "text/csv", key=f"data.{key}",
+        st.download_button(text.DOWNLOAD_DATA, drawn.csv, f"{name}.csv", "text/csv", key=f"data.{key}",
                            type="tertiary", icon=":material/download:", on_click="ignore")
+        with st.popover(text.PICTURE, icon=":material/photo_camera:"):
+            state.select(text.PICTURE_AS, "picture", text.PICTURES, "svg", st.radio, at=key, horizontal=True)
+            st.caption(text.PICTURE_HOW)
         launch = _clicked(chart)
         if launch is not None and not isinstance(source, tuple):
             state.put("launch", str(launch))
             st.page_link("profiler/dashboard/pages/launches.py", label=text.TO_LAUNCH.format(launch=launch),
                          icon=":material/arrow_forward:")
-    return frame
+    return drawn.frame
 
 
 def _clicked(chart: str) -> int | None:
@@ -55,13 +81,11 @@ def _clicked(chart: str) -> int | None:
     return first if isinstance(first, int) and not isinstance(first, bool) else None
 
 
-def _draw(bundle: Any, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-    """The figure, in which the other marks stay as they are when one is clicked."""
+def _draw(bundle: Any, function: Callable[..., Any], *arguments: Any, **named: Any) -> Drawn:
     figure = function(bundle, *arguments, **named)
-    for trace in figure.data:
-        if trace.type == "bar" or (trace.type == "scatter" and "markers" in (trace.mode or "")):
-            trace.update(unselected={"marker": {"opacity": 1}})
-    return figure
+    words = {note.name: _plain(note.text) for note in figure.layout.annotations}
+    frame = to_frame(figure)
+    return Drawn(ready(figure), frame, csv(frame), words.get("title", ""), words.get("subtitle", ""))
 
 
 def _plain(words: str) -> str:
