@@ -23,17 +23,25 @@ def chromium() -> str | None:
     return os.environ.get("CHROMIUM") or next((path for name in names if (path := shutil.which(name))), None)
 
 
+class Address(str):
+    """Where a server listens; `process` is the server."""
+
+    process: subprocess.Popen[bytes]
+
+
 @contextmanager
-def server(data: Path | None = None) -> Iterator[str]:
-    """The app's address while it runs; `data` in place of the recorded profiles."""
+def server(data: Path | None = None, script: Path = ROOT / "app.py", **more: str) -> Iterator[Address]:
+    """The app's address while it runs; `data` in place of the recorded profiles, `more` for its environment."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    environment = {**os.environ, **({"FLASHSCOPE_DATA": str(data)} if data else {})}
+    environment = {**os.environ, **({"FLASHSCOPE_DATA": str(data)} if data else {}), **more}
     process = subprocess.Popen(
-        [sys.executable, "-m", "streamlit", "run", str(ROOT / "app.py"), "--server.port", str(port)],
+        [sys.executable, "-m", "streamlit", "run", str(script), "--server.port", str(port),
+         "--server.fileWatcherType", "none"],  # a source file that changes meanwhile would take modules away
         cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=None)
-    address = f"http://127.0.0.1:{port}"
+    address = Address(f"http://127.0.0.1:{port}")
+    address.process = process
     try:
         deadline = time.monotonic() + 60
         while True:
@@ -43,7 +51,7 @@ def server(data: Path | None = None) -> Iterator[str]:
             except OSError:
                 if process.poll() is not None or time.monotonic() > deadline:
                     raise RuntimeError("the app's server did not start") from None
-                time.sleep(0.1)
+                time.sleep(0.02)
         yield address
     finally:
         process.terminate()
