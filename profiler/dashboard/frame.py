@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import gc
+import inspect
+import re
 import sys
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import streamlit as st
 
@@ -48,18 +51,31 @@ def address(name: str) -> str:
     return name.replace("_", "-")
 
 
+def asked() -> str:
+    """The page's part of the address in the visitor's browser; empty for the first page."""
+    return urlsplit(st.context.url or "").path.rstrip("/").rpartition("/")[2]
+
+
 def pages() -> dict[str, list[Any]]:
-    """The pages for `st.navigation`, each with an address of its own."""
+    """The pages for `st.navigation`, each with an address of its own; one more, not listed, for any other address."""
     first = next(iter(LIST.values()))[0][0]
-    return {
+    listed = {
         section: [
             st.Page(PAGES / f"{name}.py", title=title, url_path=address(name), default=name == first)
             for name, title in entries
         ]
         for section, entries in LIST.items()
     }
+    wanted = asked()
+    known = {address(name) for entries in LIST.values() for name, _ in entries} - {address(first)}
+    if HIDDEN and re.fullmatch("[A-Za-z0-9._~-]{1,100}", wanted) and wanted not in known:
+        file, title = (first, LIST[""][0][1]) if wanted == address(first) else ("not_found", text.NO_PAGE_TITLE)
+        listed[""].append(st.Page(PAGES / f"{file}.py", title=title, url_path=wanted, **HIDDEN))
+    return listed
 
 
+# Older Streamlit lists every page: there an unknown address shows its own notice over the first page
+HIDDEN: dict[str, Any] = {"visibility": "hidden"} if "visibility" in inspect.signature(st.Page).parameters else {}
 STYLE = """<style>
 .stMainBlockContainer {{ padding: 2.4rem 2.6rem 3rem 2.6rem; }}
 h1 {{ text-wrap: balance; }}

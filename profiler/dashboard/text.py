@@ -16,6 +16,11 @@ COMPARING = "Compare"
 ABOUT_DATA = "About the data"
 LEARN = "Learn"
 
+# frame
+NO_PAGE_TITLE = "Not here"
+NO_PAGE = "There is no page at /{name}."
+NO_PAGE_REMEDY = "The address may be mistyped, or the page may have another name by now. These are all there are:"
+
 # state
 BAD_PARAMETER = "The link asks for {name} = “{wanted}”, which is not there; {shown} is shown."
 
@@ -367,7 +372,7 @@ RUN_COUNTERS_HELP = "Off: time, memory and error only. Needs no permission for p
 RUN_NO_COUNTERS = "This machine can measure time, memory and error; what it lacks for bytes and FLOPs stands below."
 RUN_START = "Start"
 RUN_NOT_HERE = "Runs are started and ended only by someone at this machine: open the app there, at its local address."
-RUN_PLAN = "{configs} configurations on {shapes} shapes: {names}. The result becomes a source in `data/`."
+RUN_PLAN = "{configs} on {shapes}: {names}. The result becomes a source here."
 RUN_STATES = {"waiting": "waiting for the run before it", "running": "running", "done": "done", "failed": "failed",
               "cancelled": "cancelled"}
 RUN_CANCEL = "Cancel"
