@@ -213,7 +213,7 @@ def scrub_file(path: Path, out: Path) -> int:
     partial = out.with_name(f".scrub-{out.name}")
     try:
         partial.write_bytes(scrubbed)
-        before, after = load(path), load(partial)
+        before, after = load(path), load(partial, path.name)
         if not before.metrics.equals(after.metrics) or len(before.launches) != len(after.launches):
             raise DamagedFile(
                 f"{path.name}: its values changed while private text was replaced; no copy was written.",

@@ -1,10 +1,11 @@
 """Reports, exports and bundles → ``Bundle``. Content decides what a file is; each is read in a process of its own.
 
 Read and checked on real files: binary reports (Volta, Ampere, Hopper; ncu 2022 to 2024). Made by hand in the shape that
-ncu documents or public exports show: CSV long, wide and summary, text pages, ``.ncu-repz`` (zstd, which NVIDIA's reader
-confirms). Not checked on a real file, and said so in the bundle's notes: ``.nsight-cuprof-report``, NVTX ranges and
-summaries in text pages. Neither a report nor an export carries a checksum: a changed digit inside a value reads as
-another measurement, and an export cut exactly between two lines as a shorter one. All other damage is refused or noted.
+ncu documents or public exports show: CSV long, wide and summary, text pages. Unverified, and said so in the bundle's
+notes: ``.ncu-repz`` (zstd, as NVIDIA's reader has it), ``.nsight-cuprof-report``, summaries and NVTX ranges in text
+pages. Neither a report nor an export carries a checksum: a changed digit inside a value reads as another measurement, a
+name changed beyond recognition as another metric, a repeated line as another launch where launches have no number, and
+an export cut exactly between two lines as a shorter one. All other damage is refused or noted.
 """
 
 from __future__ import annotations
@@ -90,14 +91,20 @@ def clean(name: str) -> str:
 def _load(path: Path, name: str | None, limits: Limits | None, progress: Progress | None) -> list[Bundle]:
     from profiler import bundle as bundles  # pandas: not in the worker before it has said how far it is
 
-    name = clean(name or path.name)
-    if path.is_dir():
-        return [bundles.read(path).renamed(name)]
-    if not path.is_file():
-        raise BadInput(f"{name}: no such file.", remedy="Give the path of a report, an export or a bundle.")
-    with open(path, "rb") as stream:
-        sniff.form(stream.read(4096), path.stat().st_size,
-                   name)  # refuse what is plainly something else without a process
+    name = clean(name or path.absolute().name)
+    try:
+        if path.is_dir():
+            return [bundles.read(path).renamed(name)]
+        if not path.exists():
+            raise BadInput(f"{name}: no such file.", remedy="Give the path of a report, an export or a bundle.")
+        if not path.is_file():
+            raise BadInput(f"{name}: a pipe, a socket or a device, where a file was expected.",
+                           remedy="Write what it gives to a file, and open that.")
+        with open(path, "rb") as stream:  # refuse what is plainly something else without a process
+            sniff.form(stream.read(4096), path.stat().st_size, name)
+    except OSError as error:
+        raise BadInput(f"{name}: cannot be read ({error.strerror}).",
+                       remedy="Check who may read it, and that it is still there.") from error
     path, limits = path.resolve(), limits or Limits()
     folder = tempfile.TemporaryDirectory(prefix="flashscope-read-", ignore_cleanup_errors=True)
     try:

@@ -40,8 +40,8 @@ def unpack(path: Path, folder: Path, name: str) -> list[Path]:
                 raise _refused(f"{name} is a zip without a bundle or a report in it; it holds {held}.")
             _extract(archive, wanted, name)
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, OSError, ValueError) as error:
-        raise DamagedFile(f"{name}: the zip cannot be unpacked ({str(error)[:120]}).",
-                          remedy="Copy the file again.") from error
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)[:120]
+        raise DamagedFile(f"{name}: the zip cannot be unpacked ({reason}).", remedy="Copy the file again.") from error
     return [folder] if profile is not None else sorted(wanted.values())
 
 

@@ -17,6 +17,11 @@ from profiler.parse import spelling
 from profiler.parse.numbers import Format
 from profiler.parse.raw import RawFile, RawLaunch, innermost
 
+# Forms that no real file could be had of, and what the reader does with them.
+UNVERIFIED = {
+    ".nsight-cuprof-report": "unverified, as no real report of this older ending could be had; read as a .ncu-rep.",
+    ".ncu-repz": "unverified, as no real report of this ending could be had; unpacked (zstd) and read as a .ncu-rep.",
+}
 WANTED = frozenset(metrics.raw_names())
 
 
@@ -52,8 +57,9 @@ def bundle(raw: RawFile, name: str, file: dict[str, Any]) -> Bundle:
     devices = sorted(launches["device"].dropna().unique())
     if len(devices) > 1:
         notes.append(f"The file holds launches of {len(devices)} GPUs: {', '.join(devices)}.")
-    if str(file["name"]).endswith(".nsight-cuprof-report"):
-        notes.append("Reports of this older ending could not be checked on a real sample.")
+    ending = next((end for end in UNVERIFIED if str(file["name"]).endswith(end)), "")
+    if ending:
+        notes.append(f"{ending}: {UNVERIFIED[ending]}")
     raw_metrics = _metrics(raw, resolved)
     notes += spelling.notes(raw_metrics["metric"].unique(), raw.header)
     profile = {

@@ -15,6 +15,7 @@ _REFUSED: tuple[tuple[bytes, str, str], ...] = (
     (b"SQLite format 3\x00", "an SQLite database (as `nsys export` writes)", NSYS_REMEDY),
     (b"\xfd7zXZ\x00", "an xz archive", "Unpack it first (unxz), then open what is inside."),
     (b"7z\xbc\xaf\x27\x1c", "a 7z archive", "Unpack it first, then open what is inside."),
+    (b"BZh", "a bzip2 archive", "Unpack it first (bunzip2), then open what is inside."),
     (b"Rar!", "a RAR archive", "Unpack it first, then open what is inside."),
     (b"PAR1", "a parquet table", "Open the bundle it belongs to: the folder, or the folder zipped."),
     (b"\x7fELF", "a program or cubin (ELF)", f"Profile it: `{NCU}`."),
@@ -53,6 +54,8 @@ def form(head: bytes, size: int, name: str) -> str:
     for magic, what, remedy in _REFUSED:
         if head.startswith(magic):
             _refuse(name, *_SUFFIXES.get(suffix, (what, remedy)))
+    if head[257:262] == b"ustar":
+        _refuse(name, "a tar archive", "Unpack it first, or make a zip of the bundle's folder or the reports.")
     if head[:2] in (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"):
         _refuse(name, *_SUFFIXES[".pickle"])
     start = head.lstrip(b"\xef\xbb\xbf \t\r\n")

@@ -69,9 +69,9 @@ def read(data: bytes, progress: Callable[[int, int], None] = lambda done, total:
     if found and found[-1].delimiter in last and not last.startswith("==") and not last.endswith('"'):
         out.notes.append("The file ends without a line break: its last value may be cut short.")
     if any(b.invocations is not None for b in pages):
-        out.notes.append("The summary page as text could not be checked against a real export of ncu.")
+        out.notes.append("Unverified: no real summary page as text could be had to check this form.")
     if any(b.ranges for b in pages):
-        out.notes.append("NVTX ranges of a text page are read by a rule that no real export confirmed.")
+        out.notes.append("Unverified: no real text page with NVTX ranges could be had to check how they are read.")
     if PERMISSION in text:
         out.notes.append(f"ncu reported {PERMISSION} for part of the run: some launches may be missing.")
     if not out.launches:

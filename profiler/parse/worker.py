@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -33,10 +34,15 @@ def main(source: Path, name: str, out: Path, limit: int, launch: int | None = No
     except Exception as error:
         found = errors.DamagedFile(f"{name} cannot be read to its end ({type(error).__name__}: {str(error)[:200]}).",
                                    remedy="Copy the file again; if it opens elsewhere, it is a fault of this reader.")
-    (out / "error.json").write_text(json.dumps({
-        "class": type(found).__name__, "what": found.what, "remedy": found.remedy, "detail": found.detail}),
-        encoding="utf-8")
+    said = {key: _named(getattr(found, key), source, out, name) for key in ("what", "remedy", "detail")}
+    (out / "error.json").write_text(json.dumps({"class": type(found).__name__, **said}), encoding="utf-8")
     return 3
+
+
+def _named(text: str, source: Path, out: Path, name: str) -> str:
+    """``text`` with the user's file in place of temporary ones."""
+    inside = rf"{re.escape(str(out))}(?:[/\\](?:members|unpacked|result)(?:[/\\]\d\d\d)?)?"
+    return re.sub(inside, lambda _: name, text.replace(str(source), name))
 
 
 def _limit_memory(limit: int) -> None:
@@ -64,13 +70,18 @@ def _work(source: Path, name: str, out: Path, launch: int | None) -> None:
     if form != sniff.ARCHIVE:
         _read(source, inner, form, file, result / "000", out, launch)
         return
-    (out / "members").mkdir()
-    members = archive.unpack(source, out / "members", name)
-    if members == [out / "members"]:
+    inside = out / "members" / (re.sub(r"[^\w.+ -]", "_", name.removesuffix(".zip"))[:60].strip(". ") or "bundle")
+    inside.mkdir(parents=True)
+    members = archive.unpack(source, inside, name)
+    if members == [inside]:
         from profiler import bundle
 
-        bundle.read(members[0])  # what can be read here can be read by the app
-        members[0].rename(result / "000")
+        try:
+            bundle.read(inside)  # what can be read here can be read by the app
+        except errors.FlashScopeError as error:
+            error.what = error.what if inside.name in error.what else f"{name}: {error.what}"
+            raise
+        inside.rename(result / "000")
         return
     for number, member in enumerate(members):
         form, file = _form(member, member.name), {"name": member.name, **_digest(member)}
