@@ -182,25 +182,27 @@ def _key_loop(dk, dv, k, v, Q, DO, STATS, DELTA, ACC, sq, sdo, b, h, bh, n0, beg
 def _key_head(dk, dv, k, v, Q, DO, STATS, DELTA, ACC, sq, sdo, b, h, bh, n0, NQ, NK, NQP, qk_scale, lowest, highest,
               extras, D: tl.constexpr, DP: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, LEFT: tl.constexpr,
               RIGHT: tl.constexpr, ATOMIC: tl.constexpr, TMA: tl.constexpr, EVEN_Q: tl.constexpr, EVEN_K: tl.constexpr, SEED: tl.constexpr):
-    """One query head: with a mask the blocks that cross an edge, without it those that see every key of the block."""
+    """One query head. Under a causal mask the blocks that cross its edge go first, then those that see every key of the
+    block; with a left side or options one loop masks them all, since each copy of that loop costs registers."""
     begin, end = 0, NQ
     if RIGHT:
         begin = tl.maximum(n0 - highest, 0) // BM * BM
     if LEFT:
         end = tl.minimum(NQ, n0 + BN - lowest)
-    first, last = begin, end
-    if RIGHT:
-        first = tl.minimum(tl.cdiv(tl.maximum(n0 + BN - 1 - highest, 0), BM) * BM, end)
-        dk, dv = _key_loop(dk, dv, k, v, Q, DO, STATS, DELTA, ACC, sq, sdo, b, h, bh, n0, begin, first, NQ, NK, NQP,
-                           qk_scale, lowest, highest, extras, D, DP, BM, BN, True, LEFT, RIGHT, ATOMIC, TMA, EVEN_Q, EVEN_K, SEED)
-    if LEFT:
-        last = tl.minimum(tl.maximum(tl.maximum(n0 - lowest + 1, 0) // BM * BM, first), end)
-    dk, dv = _key_loop(dk, dv, k, v, Q, DO, STATS, DELTA, ACC, sq, sdo, b, h, bh, n0, first, last, NQ, NK, NQP,
-                       qk_scale, lowest, highest, extras, D, DP, BM, BN, False, LEFT, RIGHT, ATOMIC, TMA, EVEN_Q, EVEN_K,
-                       SEED)
-    if LEFT:
-        dk, dv = _key_loop(dk, dv, k, v, Q, DO, STATS, DELTA, ACC, sq, sdo, b, h, bh, n0, last, end, NQ, NK, NQP,
-                           qk_scale, lowest, highest, extras, D, DP, BM, BN, True, LEFT, RIGHT, ATOMIC, TMA, EVEN_Q, EVEN_K, SEED)
+    if LEFT or extras is not None:
+        dk, dv = _key_loop(dk, dv, k, v, Q, DO, STATS, DELTA, ACC, sq, sdo, b, h, bh, n0, begin, end, NQ, NK, NQP,
+                           qk_scale, lowest, highest, extras, D, DP, BM, BN, LEFT or RIGHT, LEFT, RIGHT, ATOMIC, TMA,
+                           EVEN_Q, EVEN_K, SEED)
+    else:
+        first = begin
+        if RIGHT:
+            first = tl.minimum(tl.cdiv(tl.maximum(n0 + BN - 1 - highest, 0), BM) * BM, end)
+            dk, dv = _key_loop(dk, dv, k, v, Q, DO, STATS, DELTA, ACC, sq, sdo, b, h, bh, n0, begin, first, NQ, NK, NQP,
+                               qk_scale, lowest, highest, extras, D, DP, BM, BN, True, LEFT, RIGHT, ATOMIC, TMA, EVEN_Q,
+                               EVEN_K, SEED)
+        dk, dv = _key_loop(dk, dv, k, v, Q, DO, STATS, DELTA, ACC, sq, sdo, b, h, bh, n0, first, end, NQ, NK, NQP,
+                           qk_scale, lowest, highest, extras, D, DP, BM, BN, False, LEFT, RIGHT, ATOMIC, TMA, EVEN_Q,
+                           EVEN_K, SEED)
     return dk, dv
 
 

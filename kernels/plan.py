@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from kernels.errors import UnsupportedCall
 from kernels.options import Options
 
 L2_SHARE_BYTES = 16 << 20  # keys and values that programs running at the same time may touch
+L2_BYTES = 50 << 20  # of an H200
 
 
 @dataclass(frozen=True)
@@ -142,6 +144,17 @@ def check_tuning(tuning: Tuning, obstacle: str | None, cc: tuple[int, int] | Non
 
 
 def head_group(k: torch.Tensor, heads: int) -> int:
-    """Query heads to work on at a time, so that their keys and values take about L2_SHARE_BYTES."""
+    """Query heads to work on at a time: those of 4 key heads, or of as many as L2_SHARE_BYTES hold if that is more, so
+    that there are rows enough; but keys and values of more than half of L2 would push each other out, so fewer then.
+
+    Half, because an L2 of two partitions (A100, H100, H200) keeps a line that both sides read twice.
+    """
     per_head = max(1, 2 * k.shape[2] * k.shape[3] * k.element_size())
-    return max(4, L2_SHARE_BYTES // per_head) * (heads // k.shape[1])
+    wanted = max(4, L2_SHARE_BYTES // per_head)
+    return max(1, min(wanted, l2_bytes(k.device) // 2 // per_head)) * (heads // k.shape[1])
+
+
+@lru_cache
+def l2_bytes(device: torch.device) -> int:
+    """The L2 of a CUDA device; elsewhere that of an H200."""
+    return torch.cuda.get_device_properties(device).L2_cache_size if device.type == "cuda" else L2_BYTES
