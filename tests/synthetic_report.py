@@ -1,7 +1,7 @@
 """A made-up Nsight Compute CSV of attention on another GPU, to try the whole way from upload to compare without one.
 
 Nothing in it was measured, and its file name, GPU name, process name and first line say so. Amounts follow from
-B1 H16 N4096 D64 fp16 by hand; times are the slower of two A100 roofs over a made-up efficiency; a seeded jitter keeps
+B1 H16 N4096 D64 bf16 by hand; times are the slower of two A100 roofs over a made-up efficiency; a seeded jitter keeps
 the figures from looking exact. Written anew by ``python -m tests.synthetic_report``.
 """
 
@@ -15,11 +15,11 @@ from tests.parse.forms import Launch, wide
 FILE = Path(__file__).parents[1] / "data" / "reports" / "SYNTHETIC_not_measured_a100.csv"
 GPU = "SYNTHETIC, as an A100-SXM4-80GB"
 SAID = "SYNTHETIC REPORT: made up by tests/synthetic_report.py, nothing in it was measured on any GPU."
-CALL = "SYNTHETIC B1 H16 N4096 D64 fp16 full"
+CALL = "SYNTHETIC B1 H16 N4096 D64 bf16 full"
 SMS, SM_HZ, L2_BYTES = 108, 1.41e9, 41_943_040
 DRAM_BYTES_A_CYCLE, DRAM_HZ = 1280, 1.593e9
 XBAR_SECTORS_A_CYCLE = 80
-FLOPS_A_CYCLE_AND_SM = 2048  # fp16 operands, dense
+FLOPS_A_CYCLE_AND_SM = 2048  # bf16 operands, dense
 HEADS, N, D = 16, 4096, 64
 Q = HEADS * N * D * 2  # bytes of Q, K, V or O
 S = HEADS * N * N * 2  # bytes of S or P
@@ -28,14 +28,15 @@ STAYS = 0.6 * L2_BYTES  # of what a kernel wrote, still in L2 when it ends
 
 # kernel, reads, writes, tensor FLOPs, exponentials, bytes from L2 to the SMs, efficiency, warps active in per cent
 KERNELS = (
-    ("ampere_fp16_s16816gemm_fp16_128x128_ldg8_f2f_stages_32x5_tn", 2 * Q, S, 2 * PAIRS * D, 0, 33 * Q, 0.62, 24.1),
-    ("void at::native::vectorized_elementwise_kernel<4, at::native::AUnaryFunctor<c10::Half, c10::Half, c10::Half, "
-     "at::native::binary_internal::MulFunctor<float>>, std::array<char *, 2>>(int, T2, T3)", S, S, 0, 0, S, 0.88, 86.0),
-    ("void at::native::(anonymous namespace)::cunn_SoftMaxForward<8, c10::Half, float, c10::Half, at::native::"
+    ("ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_tn", 2 * Q, S, 2 * PAIRS * D, 0, 33 * Q, 0.62, 24.1),
+    ("void at::native::vectorized_elementwise_kernel<4, at::native::AUnaryFunctor<c10::BFloat16, c10::BFloat16, "
+     "c10::BFloat16, at::native::binary_internal::MulFunctor<float>>, std::array<char *, 2>>(int, T2, T3)", S, S, 0,
+     0, S, 0.88, 86.0),
+    ("void at::native::(anonymous namespace)::cunn_SoftMaxForward<8, c10::BFloat16, float, c10::BFloat16, at::native::"
      "(anonymous namespace)::SoftMaxForwardEpilogue>(T4 *, const T2 *, int)", S, S, 0, PAIRS, S, 0.71, 92.3),
-    ("ampere_fp16_s16816gemm_fp16_64x64_sliced1x2_ldg8_f2f_stages_64x5_nn", S + Q, Q, 2 * PAIRS * D, 0, S + 33 * Q,
+    ("ampere_bf16_s16816gemm_bf16_64x64_sliced1x2_ldg8_f2f_stages_64x5_nn", S + Q, Q, 2 * PAIRS * D, 0, S + 33 * Q,
      0.66, 21.7),
-    ("void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<64, 128, 128, 4, 0, 0, cutlass::half_t>, 0, 0, "
+    ("void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<64, 128, 128, 4, 0, 0, cutlass::bfloat16_t>, 0, 0, "
      "0, 1, 1, 0>(pytorch_flash::Flash_fwd_params)", 3 * Q, Q, 4 * PAIRS * D, PAIRS,
      HEADS * (N // 128) * 2 * N * D * 2 + Q, 0.61, 11.8),
 )
@@ -53,7 +54,7 @@ def _launch(rng: random.Random, kernel: str, reads: int, writes: int, flops: int
     written = max(0.2 * writes, writes - STAYS * rng.uniform(0.8, 1.0))
     dram, tensor = DRAM_BYTES_A_CYCLE * DRAM_HZ, FLOPS_A_CYCLE_AND_SM * SMS * SM_HZ
     seconds = max((read + written) / dram, flops / tensor) / efficiency * (1 + rng.uniform(-0.01, 0.01))
-    core = exps * 6 + flops // 64
+    core = exps + flops // 1024  # thread-level additions; as many multiply-adds, half as many products
     counters = {
         "device__attribute_display_name": (GPU, ""), "device__attribute_multiprocessor_count": (SMS, ""),
         "device__attribute_l2_cache_size": (L2_BYTES, ""), "device__attribute_compute_capability_major": (8, ""),
@@ -68,8 +69,8 @@ def _launch(rng: random.Random, kernel: str, reads: int, writes: int, flops: int
         "lts__cycles_elapsed.avg.per_second": (SM_HZ, "hz"),
         "l1tex__m_xbar2l1tex_read_bytes.sum": (from_l2 * (1 + rng.uniform(0.0002, 0.0008)) // 32 * 32, "byte"),
         "l1tex__m_l1tex2xbar_write_bytes.sum": (writes * 1.001 // 32 * 32, "byte"),
-        "sm__ops_path_tensor_src_fp16_dst_fp32.sum": (flops, ""),
-        "sm__ops_path_tensor_src_fp16_dst_fp32_sparsity_off.sum.peak_sustained": (FLOPS_A_CYCLE_AND_SM * SMS, ""),
+        "sm__ops_path_tensor_src_bf16_dst_fp32.sum": (flops, ""),
+        "sm__ops_path_tensor_src_bf16_dst_fp32_sparsity_off.sum.peak_sustained": (FLOPS_A_CYCLE_AND_SM * SMS, ""),
         "sm__ops_path_tensor_src_int8.sum": (0, ""),
         "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed": (100 * flops / seconds / tensor, "%"),
         "sm__cycles_elapsed.avg.per_second": (SM_HZ, "hz"),

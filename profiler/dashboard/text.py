@@ -302,6 +302,7 @@ OWN_ROOFS_LEAD = {
 }
 OWN_ROOF = {"dram": "Memory, GB/s", "tensor": "Tensor Cores, dense TFLOP/s"}
 OWN_ROOF_BAD = "{name}: expected a number above 0, got “{got}”; it is left out."
+CLOCK_NOTE = "The roofs from counters are {note}."
 ROOFS_TITLE = "The roofs, and where each comes from"
 ROOF_COLUMNS = {"gpu": "GPU", "roof": "roof", "value": "value", "source": "source", "how": "how"}
 

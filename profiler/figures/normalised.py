@@ -45,7 +45,8 @@ def normalised(points: pd.DataFrame, roofs: Mapping[str, Sequence[Roof]], *, abo
     s = style.size_of(size)
     share = drawn["y"] / drawn["x"].clip(upper=1)
     nearest = drawn.loc[share.astype(float).idxmax()]
-    title = f"Nearest to its own roof: {labels.escape(nearest['label'])}, {say.percent(float(share.max()))} of it"
+    title = (f"Nearest to its own roof: {labels.escape(nearest['label'])} on "
+             f"{roof_lines.short_gpu(str(nearest['device']))}, {say.percent(float(share.max()))} of it")
     said = [labels.sentence(about) + "." if about else "", "Both axes are in units of each GPU's own roofs.",
             say.absent(data)]
     low, high = min(0.1, float(drawn["x"].min()) / 4), max(10.0, float(drawn["x"].max()) * 30)
@@ -74,7 +75,8 @@ def normalised(points: pd.DataFrame, roofs: Mapping[str, Sequence[Roof]], *, abo
                           "<br>%{customdata[3]} of its compute roof<extra></extra>",
             marker={"size": s.marker, "opacity": 1, "color": look.colour,
                     "symbol": [roof_lines.INTEGER_SYMBOL if unit == "op" else look.symbol for unit in rows["unit"]],
-                    "line": {"width": 1.5, "color": style.outline(look.colour, c.theme)}})
+                    "line": {"width": 4, "color": gpus[str(device)].colour} if name and str(device) in gpus else
+                    {"width": 1.5, "color": style.outline(look.colour, c.theme)}})
     for r in drawn.itertuples():
         placer.avoid_point(r.x, r.y, s.marker * 0.6)
     _labels(c, placer, drawn, gpus, low, top)

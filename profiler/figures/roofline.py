@@ -87,7 +87,7 @@ def roofline(points: pd.DataFrame, roofs: Sequence[Roof] | Mapping[str, Sequence
         placer.avoid_point(r.intensity, r.flops_per_s, _marker(r, s) * 0.6)
     _points(c, drawn, groups, level, gpus)
     _arrow(c, placer, points, arrow, words)
-    longest = named.sort_values("ns", ascending=False).drop_duplicates(["label", "source"])  # a kernel is named once
+    longest = named.sort_values("ns", ascending=False).drop_duplicates(["label", "source", "unit"])  # a kernel once
     ranked = sorted(longest.itertuples(), key=lambda r: (-style.layer(r.implementation), -r.ns))[:12]
     for near in _close(placer, ranked, s.body):
         texts = [(names[r.Index], r.intensity, r.flops_per_s) for r in near]
@@ -119,12 +119,15 @@ def _points(c: canvas.Canvas, drawn: pd.DataFrame, groups: say.Groups, level: st
     for name, rows in drawn.groupby(drawn["implementation"].fillna(own), sort=False):
         look = gpus[name] if name in gpus else style.kernel_mark(kernels[name]) if name in kernels else style.mark(name)
         symbols = [roof_lines.INTEGER_SYMBOL if unit == "op" else look.symbol for unit in rows["unit"]]
+        edge = style.outline(look.colour, c.theme)
+        whose = bool(gpus) and name not in gpus  # an implementation keeps its look: the outline is the GPU's
+        edges = [gpus[str(d)].colour if str(d) in gpus else edge for d in rows["device"]] if whose else edge
         c.figure.add_scatter(
             x=list(rows["intensity"]), y=list(rows["flops_per_s"]), mode="markers", name=f"points/{name}",
             hovertemplate=say.HOVER, customdata=[say.hover(r, groups, level) for r in rows.to_dict("records")],
             marker={"size": [scale * _marker(r, c.size) for r in rows.itertuples()], "opacity": 1,
                     "color": look.colour, "symbol": symbols if roof_lines.INTEGER_SYMBOL in symbols else look.symbol,
-                    "line": {"width": 1.5 * scale, "color": style.outline(look.colour, c.theme)}})
+                    "line": {"width": (4 if whose else 1.5) * scale, "color": edges}})
 
 
 def _close(placer: Placer, rows: Sequence[Any], size: float) -> list[list[Any]]:

@@ -150,6 +150,8 @@ def subtitle(points: pd.DataFrame, groups: Groups, level: str, about: str) -> st
     if not points["whole"].any() and points["count"].gt(1).any():
         parts.append(f"A point is a kernel: ΣFLOP over Σbytes and over Σtime of its launches, "
                      f"{units.whole(points['count'].sum())} in all.")
+    if len(groups) > 1 and points["implementation"].notna().any():
+        parts.append("A point's outline has its GPU's colour.")
     if points["unit"].eq("op").any():
         parts.append("Crossed diamonds are integer operations of the Tensor Cores, which are no FLOPs and have a roof "
                      "of their own.")

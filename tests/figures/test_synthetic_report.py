@@ -14,7 +14,7 @@ from tests import synthetic_report
 from tests.figures.samples import BUNDLE
 from tests.synthetic_report import FILE, GPU, PAIRS, D, Q, S
 
-SHAPE = AttentionShape(1, 16, 4096, 4096, 64, dtype="fp16")
+SHAPE = AttentionShape(1, 16, 4096, 4096, 64)
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def test_amounts_follow_from_the_call(report):
     flash = launches.iloc[4]
     assert flash["dram_read_bytes"] == pytest.approx(3 * Q, rel=0.013)
     assert launches["dram_read_bytes"].iloc[:4].sum() == pytest.approx(3 * S + 3 * Q, rel=0.013)
-    assert flash["tensor_peak_flops_per_s"] == pytest.approx(312e12, rel=0.001)  # the A100's dense fp16 peak
+    assert flash["tensor_peak_flops_per_s"] == pytest.approx(312e12, rel=0.001)  # the A100's dense bf16 peak
 
 
 def test_from_the_upload_to_verdicts(named):

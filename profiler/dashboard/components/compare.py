@@ -98,9 +98,9 @@ def gathered(bundles: Sequence[Bundle], shape: AttentionShape | None, direction:
         names = select.matching(bundle.launches, shape, direction=direction)["implementation"].unique() if shape else ()
         found = attention_points(bundle, shape, names, level=level, stages=(), direction=direction) if shape else \
             launch_points(bundle, level=level)
-        alone = found["implementation"].isna() & (called[bundle.name] in gpus)  # its GPU's colour and marker name it
-        points.append(found.assign(device=found["device"].fillna(gpu(bundle)), label=[
-            label if bare else f"{label} · {called[bundle.name]}" for label, bare in zip(found["label"], alone)]))
+        if called[bundle.name] not in gpus:  # else its GPU's colour says whose it is
+            found = found.assign(label=found["label"] + f" · {called[bundle.name]}")
+        points.append(found.assign(device=found["device"].fillna(gpu(bundle))))
         for device, group in device_roofs(bundle).items():
             roofs.setdefault(device or gpu(bundle), best(group))
     return pd.concat([p for p in points if len(p)] or points, ignore_index=True).infer_objects(), roofs
@@ -127,8 +127,10 @@ def by_role(bundles: Sequence[Bundle], shape: AttentionShape | None, direction: 
     for bundle in bundles:
         chosen = bool(bundle.launches["stage"].notna().any())
         rows = bundle if chosen else replace(bundle, launches=roles.assign(bundle.launches, {}))
-        if shape:
-            rows = replace(rows, launches=select.matching(rows.launches, shape, direction=direction))
+        if shape:  # of that call, and launches that name none
+            here = select.matching(rows.launches, shape, direction=direction).index
+            keep = rows.launches.index.isin(here) | rows.launches["nq"].isna()
+            rows = replace(rows, launches=rows.launches[keep])
         points = launch_points(rows, level=level)
         groups = {device or gpu(bundle): best(group) for device, group in device_roofs(bundle).items()}
         points = points[points["stage"].notna()].assign(device=points["device"].fillna(gpu(bundle)))

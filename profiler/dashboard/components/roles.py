@@ -10,13 +10,17 @@ import streamlit as st
 from profiler import roles
 from profiler.bundle import Bundle
 from profiler.dashboard import state, store, text
+from profiler.dashboard.components import boxes
 
 PROPOSED = "proposed"  # in the link: the proposals as they are
 MOST = 200  # kernels that the table shows
 
 
-def panel(source: store.Source) -> None:
-    """The table of kernels with their roles, and the attention call they make; nothing for a profile of our own."""
+def panel(source: store.Source, several: bool = False) -> None:
+    """The table of kernels with their roles, and the attention call they make; nothing for a profile of our own.
+
+    several: one of several sources, so the title says which, and a report with no role to speak of gets none.
+    """
     found = store.derive(source, groups)
     if not found:
         return
@@ -24,7 +28,10 @@ def panel(source: store.Source) -> None:
     wish = state.wish(parameter)
     chosen = roles.chosen(wish)
     named = sum(bool(roles.effective(group, chosen)) for group in found)
-    with st.expander(text.ROLES_TITLE.format(count=named, all=len(found)), icon=":material/label:"):
+    if several and not named:
+        return
+    title = text.ROLES_TITLE.format(count=named, all=len(found))
+    with st.expander(f"{boxes.plain(source.label)}: {title}" if several else title, icon=":material/label:"):
         st.caption(text.ROLES_LEAD)
         key = f"roles.{source.key}"
         st.data_editor(

@@ -15,7 +15,7 @@ from profiler.dashboard import state, store, text
 from profiler.dashboard.components import tables
 from profiler.figures import labels, units
 from profiler.figures import roofline_words as say
-from profiler.figures.ceilings import ENTRIES, device_roofs, typed
+from profiler.figures.ceilings import ENTRIES, clock_note, device_roofs, typed
 from profiler.figures.points import attention_points, attention_roofs, launch_points
 from profiler.figures.roofline import roofline
 from profiler.metrics.beside import l1_bytes
@@ -89,6 +89,12 @@ def roofs_table(bundle: Bundle, entered: Entered = ()) -> pd.DataFrame:
     rows = [{"gpu": device or known_gpu(bundle)[0], "roof": say.roof_words(roof), "value": value(roof),
              "source": roof.source, "how": roof.how} for device, group in groups.items() for roof in group]
     return pd.DataFrame(rows, columns=list(columns)).rename(columns=columns)
+
+
+def clock_notes(bundle: Bundle) -> list[str]:
+    """What to know of the clocks behind the roofs, a sentence a GPU where its launches disagree."""
+    notes = [clock_note(rows) for _, rows in bundle.launches.groupby("device", dropna=False)]
+    return [text.CLOCK_NOTE.format(note=note) for note in notes if note]
 
 
 def value(roof: Roof) -> str:

@@ -33,4 +33,4 @@ if len(steps):
     st.dataframe(steps, hide_index=True)
     st.caption(text.COMPARE_ROLE_NOTE)
 for source in sources:
-    roles.panel(source)
+    roles.panel(source, several=True)

@@ -23,6 +23,8 @@ with place:
     else:
         figure = charts.show(view.source, rooflines.launches, level=level, entered=entered, key="roofline")
         boxes.lacking(view.bundle, "roofline")
+    for note in store.derive(view.source, rooflines.clock_notes):
+        st.caption(note)
 roles.panel(view.source)
 
 points = figure[figure["kind"] == "point"] if "kind" in figure else figure
