@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -11,8 +12,8 @@ import plotly.graph_objects as go
 
 from profiler.bundle import Bundle
 from profiler.figures import canvas, labels, select, style, units
-from profiler.model import knows, log_slope, predict
-from profiler.spec import AttentionShape
+from profiler.model import knows, log_slope, predict, visible_pairs
+from profiler.spec import AttentionShape, Mask
 
 COLUMNS = ["implementation", "n", "quantity", "value", "unit", "kind", "low", "high", "launch", "why_not_drawn"]
 LAUNCH_QUANTITIES = {"dram_bytes": ("dram_read_bytes", "dram_write_bytes"), "l2_to_sm": ("l2_to_sm_bytes",),
@@ -31,12 +32,15 @@ CONVENTION = {"forward": "FLOPs of a pass: 4·B·H·Nq·Nk·D, half of it when c
 
 def frame(bundle: Bundle, shape: AttentionShape, quantity: str = "dram_bytes",
           implementations: Sequence[str] = ("naive", "flash2"), direction: str = "forward") -> pd.DataFrame:
-    """Measured and predicted values over N = Nq = Nk, the rest of the shape fixed; null values say why."""
+    """Measured and predicted values over N = Nq = Nk, the rest of the shape fixed; null values say why.
+
+    Where the shape has fewer queries than keys, n is Nk and the queries stay as many.
+    """
     out: list[dict[str, Any]] = []
     for name in implementations:
         for rows in _configurations(bundle, shape, name, direction, quantity):
             config = select.config(rows.iloc[0])
-            n = config.shape.nq
+            n = config.shape.nk
             base = {"implementation": name, "n": n, "quantity": quantity, "unit": AXIS[quantity][1]}
             value, spread, why = _measured(rows, quantity)
             launch = int(rows["launch"].iloc[0]) if "launch" in rows else None
@@ -53,9 +57,15 @@ def _configurations(bundle: Bundle, shape: AttentionShape, name: str, direction:
                     quantity: str) -> list[pd.DataFrame]:
     """The rows of each length, of the fastest tuning."""
     table = bundle.launches if quantity in LAUNCH_QUANTITIES else bundle.timings
-    rows = select.matching(table, shape, name, direction, free=("nq", "nk"))
-    rows = rows[rows["nq"].eq(rows["nk"]).fillna(False).astype(bool)]
-    return [select.best(bundle, group) for _, group in rows.groupby("nq", sort=True)]
+    rows = select.matching(table, shape, name, direction, free=("nq", "nk") if shape.nq == shape.nk else ("nk",))
+    if shape.nq == shape.nk:
+        rows = rows[rows["nq"].eq(rows["nk"]).fillna(False).astype(bool)]
+    return [select.best(bundle, group) for _, group in rows.groupby("nk", sort=True)]
+
+
+def at(shape: AttentionShape, n: int) -> AttentionShape:
+    """``shape`` at length ``n``: of queries and keys, or of keys alone where it has fewer queries."""
+    return replace(shape, nq=n if shape.nq == shape.nk else shape.nq, nk=n)
 
 
 def _measured(rows: pd.DataFrame, quantity: str) -> tuple[float | None, tuple[float | None, float | None], str | None]:
@@ -95,9 +105,13 @@ def _or_why(value: Any, spread: tuple[float | None, float | None], row: dict[str
 
 
 def convention_flops(shape: AttentionShape, direction: str = "forward") -> float:
-    """FLOPs by the papers' convention: 4·B·H·Nq·Nk·D, half of it when causal, 2.5 times as many backward."""
-    full = 4.0 * shape.batch * shape.heads * shape.nq * shape.nk * shape.head_dim
-    return full * (0.5 if shape.mask == "causal" else 1) * (2.5 if direction == "backward" else 1)
+    """FLOPs by the papers' convention: 4·B·H·Nq·Nk·D, half of it when causal, 2.5 times as many backward.
+
+    With fewer queries than keys, where a causal mask hides little, the visible pairs are counted.
+    """
+    pairs = shape.nq * shape.nk * (0.5 if shape.mask == "causal" else 1) if shape.nq == shape.nk else \
+        visible_pairs(Mask.parse(shape.mask), shape.nq, shape.nk)
+    return 4.0 * shape.batch * shape.heads * pairs * shape.head_dim * (2.5 if direction == "backward" else 1)
 
 
 def _predicted(config: Any, quantity: str) -> float | None:
@@ -135,13 +149,15 @@ def scaling(bundle: Bundle, shape: AttentionShape, quantity: str = "dram_bytes",
     ticks = canvas.decades(float(drawn["value"].min()) / 2, float(drawn["value"].max()) * 2)
     right = canvas.beside(ends.values(), s.body) + 1.2 * s.marker
     about = f"{labels.sentence(labels.call(shape, direction, lengths=False))}. {_absent(data)}".strip()
-    c = canvas.new(title(measured, present, slopes, words, unit), about, foot, theme, size, right=right,
+    finding = title(measured, present, slopes, words, unit, "N" if shape.nq == shape.nk else "Nk")
+    c = canvas.new(finding, about, foot, theme, size, right=right,
                    left=canvas.beside([tick(v) for v in ticks], s.body) + 1.9 * s.body)
     lengths = sorted(int(n) for n in drawn["n"].unique())
     x_axis = canvas.log_axis(lengths[0] / 1.15, lengths[-1] * 1.15, ticks=_powers_of_two(lengths))
     y_axis = canvas.log_axis(float(drawn["value"].min()) / 2, float(drawn["value"].max()) * 2, unit, ticks)
     y_axis["ticktext"] = [tick(v) for v in ticks]
-    c.figure.update_xaxes(**x_axis, title_text="sequence length N (queries and keys)")
+    c.figure.update_xaxes(**x_axis, title_text="sequence length N (queries and keys)" if shape.nq == shape.nk else
+                            f"keys Nk, for {labels.count(shape.nq, 'query', 'queries')} a sequence")
     c.figure.update_yaxes(**y_axis, title={"text": axis, "standoff": s.body / 2})
     placer = c.placer(x_axis["range"], y_axis["range"], True, True)
     for name in sorted(present, key=style.layer):
@@ -187,7 +203,7 @@ def _series(c: canvas.Canvas, rows: pd.DataFrame, name: str, unit: str) -> None:
         c.figure.add_scatter(x=list(predicted["n"]), y=list(predicted["value"]), mode="lines", name=f"{name}/predicted",
                              line={"color": look.colour, "width": c.size.line * 0.8, "dash": "dash"},
                              customdata=[[units.quantity(v, unit)] for v in predicted["value"]],
-                             hovertemplate=f"<b>{labels.implementation(name)}</b>, predicted<br>N = %{{x:,}}: "
+                             hovertemplate=f"<b>{labels.implementation(name)}</b>, predicted<br>%{{x:,}} keys: "
                                            "%{customdata[0]}<extra></extra>")
     error = None
     if measured["low"].notna().all():
@@ -200,7 +216,7 @@ def _series(c: canvas.Canvas, rows: pd.DataFrame, name: str, unit: str) -> None:
                 "line": {"color": style.outline(look.colour, c.theme), "width": 1.5}},
         customdata=[[None if units.missing(r.launch) else int(r.launch), units.quantity(r.value, unit)]
                     for r in measured.itertuples()],
-        hovertemplate=f"<b>{labels.implementation(name)}</b>, measured<br>N = %{{x:,}}: %{{customdata[1]}}"
+        hovertemplate=f"<b>{labels.implementation(name)}</b>, measured<br>%{{x:,}} keys: %{{customdata[1]}}"
                       "<extra></extra>")
 
 
@@ -215,7 +231,8 @@ def _power(slope: Any) -> str:
     return f"<br>slope {slope.value:.2f} ± {max(slope.error, 0.005):.2f}"
 
 
-def title(measured: pd.DataFrame, present: Sequence[str], slopes: dict[str, Any], words: str, unit: str) -> str:
+def title(measured: pd.DataFrame, present: Sequence[str], slopes: dict[str, Any], words: str, unit: str,
+          n: str = "N") -> str:
     """The finding: how fast the first and the last implementation grow, or how far apart they are at the longest N."""
     naive = next((n for n in present if labels.is_naive(n)), None)
     fused = next((n for n in present if not labels.is_naive(n)), None)
@@ -227,19 +244,19 @@ def title(measured: pd.DataFrame, present: Sequence[str], slopes: dict[str, Any]
         a, b = slopes[naive], slopes[fused]
         if unit == "B" and a and b and a.points > 2 and b.points > 2:
             grow = "grow" if words.endswith("bytes") else "grows"
-            grow = f"{head} {grow} as N<sup>{a.value:.2f}</sup> in naive attention"
+            grow = f"{head} {grow} as {n}<sup>{a.value:.2f}</sup> in naive attention"
             if abs(a.value - b.value) < 0.05:
                 return f"{grow} and in {labels.implementation(fused)} alike"
-            return f"{grow}, as N<sup>{b.value:.2f}</sup> in FlashAttention"
+            return f"{grow}, as {n}<sup>{b.value:.2f}</sup> in FlashAttention"
         if len(both):
             r = both.iloc[-1]
             slow, fast = (r["value_x"], r["value_y"]) if unit == "ns" else (r["value_y"], r["value_x"])
             ratio, way = (slow / fast, "faster") if slow >= fast else (fast / slow, "slower")
-            return (f"At N = {units.whole(r['n'])} {labels.implementation(fused)} is {units.times(ratio)} {way} "
+            return (f"At {n} = {units.whole(r['n'])} {labels.implementation(fused)} is {units.times(ratio)} {way} "
                     "than naive")
     slope = slopes[one] if one else None
-    grows = f", growing as N<sup>{slope.value:.2f}</sup>" if slope and slope.points > 2 and unit != "FLOP/s" else ""
-    return f"{head} of {labels.implementation(one)} over N{grows}"
+    grows = f", growing as {n}<sup>{slope.value:.2f}</sup>" if slope and slope.points > 2 and unit != "FLOP/s" else ""
+    return f"{head} of {labels.implementation(one)} over {n}{grows}"
 
 
 def _absent(data: pd.DataFrame) -> str:

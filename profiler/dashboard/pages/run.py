@@ -7,6 +7,7 @@ import streamlit as st
 from profiler.collect import suites
 from profiler.dashboard import jobs, state, store, text
 from profiler.dashboard.components import boxes, runs
+from profiler.figures import labels
 
 st.title(text.RUN)
 with st.spinner(text.RUN_LOOKING):
@@ -21,8 +22,10 @@ with st.container(horizontal=True, vertical_alignment="bottom"):
         start = st.button(text.RUN_START, type="primary", icon=":material/play_arrow:")
 configs = suites.suite(suite)
 st.markdown(inspect.getdoc(suites.SUITES[suite]) or "")
-st.caption(text.RUN_PLAN.format(configs=len(configs), shapes=len({config.shape for config in configs}),
-                                names=", ".join(dict.fromkeys(config.implementation for config in configs))))
+st.caption(text.RUN_PLAN.format(
+    configs=labels.sentence(labels.count(len(configs), "configuration")),
+    shapes=labels.count(len({config.shape for config in configs}), "shape"),
+    names=labels.join(list(dict.fromkeys(labels.implementation(config.implementation) for config in configs)))))
 if not here:
     runs.elsewhere(lacking, suite)
     boxes.end()

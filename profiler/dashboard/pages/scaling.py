@@ -2,8 +2,9 @@
 
 import streamlit as st
 
-from profiler.dashboard import state, text
+from profiler.dashboard import state, store, text
 from profiler.dashboard.components import boxes, charts, selectors, tables
+from profiler.figures import scaling_words
 from profiler.figures.bars import bars
 from profiler.figures.scaling import scaling
 
@@ -19,7 +20,12 @@ if view is None or view.shape is None:
 if show == "n":
     drawn = charts.show(view.source, scaling, view.shape, quantity, view.implementations, direction=view.direction,
                         key="scaling")
+    chosen = (view.shape, view.implementations, view.direction)
+    if said := store.derive(view.source, scaling_words.gains, *chosen):
+        st.markdown(boxes.plain(said))
     if len(drawn):
+        with st.expander(text.SCALING_SLOPES, expanded=True):
+            tables.wrapped(store.derive(view.source, scaling_words.slopes, *chosen), "slopes")
         with st.expander(text.VALUES):
             st.dataframe(tables.over_n(drawn), hide_index=True)
 else:
