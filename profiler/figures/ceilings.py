@@ -46,7 +46,10 @@ def typed(entered: Mapping[str, float]) -> list[Roof]:
 
 def best(group: list[Roof]) -> list[Roof]:
     """One roof a name and operand type, the best sourced."""
-    return list({(roof.name, roof.detail.removesuffix(" matmul") if roof.flat else ""): roof for roof in reversed(group)}.values())[::-1]
+    def kind(roof: Roof) -> tuple[str, str]:
+        return roof.name, roof.detail.removesuffix(" matmul") if roof.flat else ""
+
+    return list({kind(roof): roof for roof in reversed(group)}.values())[::-1]
 
 
 def _of_one(name: str, rows: pd.DataFrame, profile: Mapping[str, Any]) -> list[Roof]:
