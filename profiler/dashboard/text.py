@@ -153,6 +153,10 @@ NO_RAW_REMEDY = "They are kept by `python -m profiler run` and when a report is 
 # About the data
 ABOUT_DATA_LEAD = "Where each source comes from, what it holds and what it lacks. Nothing here leaves this machine."
 CEILINGS = "Ceilings measured on this GPU in the same run"
+CEILING_NAMES = {"dram_copy_bytes_per_s": "HBM, read and written", "dram_read_bytes_per_s": "HBM, read",
+                 "matmul_bf16_flops_per_s": "matmul in bf16", "matmul_fp16_flops_per_s": "matmul in fp16"}
+DATA_COLUMNS = ("source", "GPU", "recorded", "what was run", "launches", "timed", "lacks")
+NOT_SAID = "not said"
 PROFILE_JSON = "Everything that was recorded about it (`profile.json`)"
 COLUMNS_TITLE = "What each column means"
 COLUMNS_LEAD = ("Base units everywhere: bytes, nanoseconds, hertz, per cent of 100. A value that was not measured is "

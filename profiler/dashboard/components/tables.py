@@ -211,10 +211,25 @@ def contents(bundle: Bundle) -> list[str]:
     return [counts, *(line.format(names=", ".join(names) or text.NOTHING) for line, names in named.items())]
 
 
+def overview(sources: Sequence[tuple[str, Bundle]]) -> pd.DataFrame:
+    """One row a source: GPU, date, what was run, how much it holds and which quantities it lacks."""
+    out = []
+    for label, bundle in sources:
+        held, profile = set(collected(bundle.launches)), bundle.profile
+        lacks = [title(c.name) for c in table.LAUNCHES if c.kind != "identity" and c.name not in held]
+        gpu = (profile.get("gpu") or {}).get("name") or ", ".join(bundle.launches["device"].dropna().unique()[:3])
+        more = f" and {units.whole(len(lacks) - 4)} more" if len(lacks) > 4 else ""
+        out.append((label, gpu or text.GPU_NOT_NAMED, str(profile.get("created") or text.NOT_SAID)[:10],
+                    str(profile.get("suite") or text.NOT_SAID), units.whole(len(bundle.launches)),
+                    units.whole(len(bundle.timings)), (", ".join(lacks[:4]) or text.NOTHING) + more))
+    return pd.DataFrame(out, columns=list(text.DATA_COLUMNS))
+
+
 def ceilings(entries: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     """Measured ceilings of a profile."""
     return pd.DataFrame({
-        text.WHAT: [str(e.get("quantity", "")).replace("_", " ") for e in entries],
+        text.WHAT: [text.CEILING_NAMES.get(str(e.get("quantity")), str(e.get("quantity", "")).replace("_", " "))
+                    for e in entries],
         text.VALUE: [units.si(e.get("value"), str(e.get("unit", ""))) for e in entries],
         text.KIND: [str(e.get("kind", "")) for e in entries], text.HOW: [str(e.get("how", "")) for e in entries]})
 

@@ -1,11 +1,13 @@
 """About the data: where every source comes from and what reading it had to say."""
 
 import json
+from contextlib import suppress
 
 import streamlit as st
 
 from profiler.dashboard import store, text
 from profiler.dashboard.components import boxes, tables
+from profiler.errors import FlashScopeError
 from profiler.figures import labels
 
 st.title(text.ABOUT_DATA)
@@ -13,6 +15,12 @@ st.markdown(text.ABOUT_DATA_LEAD)
 everything = store.sources()
 if not everything:
     boxes.no_source()
+readable = []
+for source in everything.values():
+    with suppress(FlashScopeError):  # said in the source's own box below
+        readable.append((source.label, store.load(source)))
+if readable:
+    tables.wrapped(tables.overview(readable), "sources")
 for source in everything.values():
     with st.container(border=True), boxes.guarded():
         bundle = store.load(source)
