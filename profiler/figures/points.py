@@ -23,6 +23,7 @@ LEVEL_COLUMNS = {"dram": ("dram_read_bytes", "dram_write_bytes"), "l2": ("l2_to_
 LEVEL_NAMES = {"dram": "HBM", "l2": "L2", "l1": "L1"}
 FLOP_COLUMNS = ("tensor_flops", "fp32_flops", "fp16_flops", "fp64_flops")
 CORES = {"fp32_flops": "fp32", "fp16_flops": "fp16", "fp64_flops": "fp64"}  # column: roof of the CUDA cores
+LONGEST = 32  # characters of a kernel's name beside its point
 REUSE = 2  # L2 serves this many times the bytes of HBM or more: the data is used from L2
 MOST = 2_000  # of more launches than this a point is a kernel
 PROFILED, UNPROFILED = "under the profiler", "unprofiled median"
@@ -92,7 +93,7 @@ def launch_points(bundle: Bundle, *, level: str = "dram") -> pd.DataFrame:
     Of more than MOST launches each kernel is a point: ΣFLOP over Σbytes and Σtime, null where a launch lacks a counter.
     """
     rows = bundle.launches
-    shown = {kernel: labels.kernel(kernel) for kernel in rows["kernel"].unique()}
+    shown = {kernel: labels.kernel(kernel, LONGEST) for kernel in rows["kernel"].unique()}
     names = [shown[kernel] if units.missing(stage) else
              f"{labels.implementation(implementation)}: {labels.stage(stage, short=True)}"
              for kernel, implementation, stage in zip(rows["kernel"], rows["implementation"], rows["stage"])]
