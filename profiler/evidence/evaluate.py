@@ -17,7 +17,10 @@ ROOFS = (*DRAM, "tensor_flops", "dram_peak_bytes_per_s", "tensor_peak_flops_per_
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One claim: its check on one shape, the launches columns it reads, its tolerance in words, the figure of it."""
+    """One claim: its check on one shape, the launches columns it reads, its tolerance in words, the figure of it.
+
+    suite: the one that records what it needs, where that is no part of every profile.
+    """
 
     id: str
     statement: str
@@ -25,6 +28,7 @@ class Check:
     columns: tuple[str, ...]
     tolerance: str
     figure: str
+    suite: str = ""
 
 
 CHECKS: tuple[Check, ...] = (
@@ -54,7 +58,7 @@ CHECKS: tuple[Check, ...] = (
           checks_blocks.theorem_l2_to_sm, ("l2_to_sm_bytes",), "1%", "theorem"),
     Check("block_size_raises_intensity", "A larger query block moves fewer bytes.",
           checks_blocks.block_size_raises_intensity, ("l2_to_sm_bytes",),
-          "bytes fall with every step; where time stops following is told", "theorem"),
+          "bytes fall with every step; where time stops following is told", "theorem", "tuning"),
     Check("special_functions_bind_small_d", "At a small head size the exponentials take as long as the matmuls.",
           checks_work.special_functions_bind_small_d, ("special_ops", "tensor_flops"),
           "exponentials ask for at least 95% of the matmuls' time", "roofline"),
@@ -63,9 +67,9 @@ CHECKS: tuple[Check, ...] = (
     Check("small_n_no_profit", "Short sequences do not profit.", checks_time.small_n_no_profit, (),
           "less than 1.2 × at the shortest N", "time"),
     Check("recomputation_pays", "Recomputation pays: more FLOPs, less time.", checks_work.recomputation_pays,
-          ("tensor_flops",), "more tensor FLOPs and a shorter median", "evidence"),
+          ("tensor_flops",), "more tensor FLOPs and a shorter median", "evidence", "backward"),
     Check("decode_memory_bound", "Decode stays bound by memory.", checks_time.decode_memory_bound, ROOFS,
-          "the nearest roof is HBM", "roofline"),
+          "the nearest roof is HBM", "roofline", "decode"),
 )
 
 NO_RANGES = ("No claim can be checked without knowing which launch is which (implementation, step, shape), and this "
@@ -152,17 +156,17 @@ def _undecided(facts: Facts, check: Check) -> Claim:
 
 
 def beside(claims: Sequence[Claim], facts: Facts, others: Sequence[Facts]) -> list[Claim]:
-    """``claims`` of ``facts``; those that none of its shapes decides are taken from the first of ``others`` that does.
+    """``claims`` of ``facts``; those whose suite it is not are taken from the first of ``others`` that decides them.
 
     Only profiles of the same GPU count, and the claim then names its ``source``: a decode, say, is no part of every
-    suite.
+    suite. What a short sequence or a missing counter leaves open stays open.
     """
-    alike = [f for f in others if f.runs and f.gpu.get("name") and f.gpu.get("name") == facts.gpu.get("name")]
-    open_ = {c.id for c in claims if c.verdict == CANNOT_TELL}
-    if facts.runs and open_ and alike:
+    own = {check.id for check in CHECKS if check.suite}
+    open_ = {c.id for c in claims if c.verdict == CANNOT_TELL and c.id in own} if facts.runs else set()
+    if open_:
         open_ -= {c.id for c in evaluate(facts) if c.verdict != CANNOT_TELL}
     found: dict[str, Claim] = {}
-    for f in alike if facts.runs and open_ else ():
+    for f in (f for f in others if open_ and f.runs and f.gpu.get("name") == facts.gpu.get("name")):
         for claim in evaluate(f):
             if claim.id in open_ and claim.verdict != CANNOT_TELL and claim.id not in found:
                 found[claim.id] = replace(claim, source=f.bundle.name)

@@ -44,7 +44,7 @@ def parity(facts: Facts, quantity: str | None = None) -> list[ParityRow]:
     for run in facts.runs:
         for stage in run.predicted.stages if run.prediction else ():
             for name in QUANTITIES if quantity is None else (quantity,):
-                row = _row(facts, run, stage, name)
+                row = compare(facts, run, stage, name)
                 if row is not None:
                     rows.append(row)
     return rows
@@ -58,7 +58,8 @@ def worst(rows: list[ParityRow], count: int = 10) -> list[ParityRow]:
     return sorted(rows, key=off, reverse=True)[:count]
 
 
-def _row(facts: Facts, run: Run, stage: StagePrediction, quantity: str) -> ParityRow | None:
+def compare(facts: Facts, run: Run, stage: StagePrediction, quantity: str) -> ParityRow | None:
+    """One quantity of one stage; None where it was not counted or is not predicted."""
     column, unit, _ = QUANTITIES[quantity]
     measured = run.total(column, stage.stage)
     found = expected(facts, run, stage, quantity)

@@ -42,8 +42,10 @@ def draw_row(c: canvas.Canvas, mine: pd.DataFrame, name: str, y: float, pixels: 
         gap = "<br>" if BAR * pixels[1] > text_height("<br>", s.body) else "  "
         text = f"{_mark(r)}{r['direction']} {_what(r)}{gap}<b>{units.nbytes(r['bytes'])}</b>"
         if text_width(text, s.body) + s.body < r["bytes"] * pixels[0]:
+            # on a ground of its own, so that the compulsory line does not run through it
             c.figure.add_annotation(x=end + r["bytes"] / 2, y=y - LIFT, text=text, showarrow=False, borderpad=0,
-                                    name=name, font={"size": s.body, "color": style.text_on(colour)})
+                                    name=name, bgcolor=colour,
+                                    font={"size": s.body, "color": style.text_on(colour)})
         elif not units.missing(r["tensor"]) or r["bytes"] > SMALL * mine["bytes"].sum():
             narrow.append(r)
         end += r["bytes"]

@@ -12,7 +12,7 @@ from profiler import table
 from profiler.bundle import Bundle
 from profiler.errors import BadInput
 from profiler.figures import canvas, labels, select, style, units
-from profiler.figures.place import BELOW, LOWER_RIGHT, UPPER_RIGHT
+from profiler.figures.place import BELOW, LOWER_LEFT, LOWER_RIGHT, UPPER_LEFT, UPPER_RIGHT
 from profiler.model import MATERIALISING, knows, what_if
 from profiler.model import VARY as ROOF_OF
 from profiler.model.prediction import rates
@@ -24,6 +24,7 @@ VARY = {  # what varies: (words, unit)
     "special_ops_per_s": ("special-function rate", "op/s"), "l2_bytes_per_s": ("L2 bandwidth", "B/s"),
     "n": ("sequence length N", ""), "head_dim": ("head size D", ""), "sram_bytes": ("on-chip memory M a program", "B")}
 BINDS = {"dram": "HBM", "l2": "L2", "l2_to_sm": "L2 → SM", "tensor": "Tensor Cores", "special": "special functions"}
+SIDES = (UPPER_RIGHT, LOWER_RIGHT, BELOW, LOWER_LEFT, UPPER_LEFT)
 LENGTHS = tuple(1 << e for e in range(9, 17))
 HEAD_DIMS = (16, 32, 64, 96, 128, 192, 256)
 MEMORIES = tuple(1 << e for e in range(14, 20))  # 16 kB to 512 kB
@@ -37,15 +38,16 @@ def frame(bundle: Bundle, shape: AttentionShape, implementations: Sequence[str] 
     whether the value is this GPU's or this shape's own.
     """
     out: list[dict[str, Any]] = []
+    device = _device(bundle, shape, implementations, direction)
     for name in implementations:
+        if device is None:
+            break
         rows = select.launches(bundle, shape, name, direction)
         if not len(rows) or not knows(name, direction):
             continue
         tiles = select.config(rows.iloc[0]).parameters
         if not tiles and name not in MATERIALISING:
             continue
-        peaked = rows[rows["tensor_peak_flops_per_s"].notna()]
-        device = select.device(bundle, table.records((peaked if len(peaked) else rows).head(1))[0])
         own, values = _values(shape, device, vary)
         try:
             found = what_if(shape, name, device, vary, values, direction=direction, parameters=tiles)
@@ -59,6 +61,15 @@ def frame(bundle: Bundle, shape: AttentionShape, implementations: Sequence[str] 
     numbers = dict.fromkeys(("ns", "hbm_bytes", "l2_to_sm_bytes"), "Float64")
     data = pd.DataFrame(out, columns=COLUMNS).astype(numbers)
     return data.drop_duplicates(["implementation", "value"])  # two roofs that ask for the same time are one point
+
+
+def _device(bundle: Bundle, shape: AttentionShape, implementations: Sequence[str],
+            direction: str) -> DeviceSpec | None:
+    """One set of peaks for all: those at the clock of the longest launch that knows its tensor peak."""
+    rows = pd.concat([select.launches(bundle, shape, name, direction) for name in implementations])
+    peaked = rows[rows["tensor_peak_flops_per_s"].notna()]
+    rows = (peaked if len(peaked) else rows).sort_values("duration_ns", kind="stable").tail(1)
+    return select.device(bundle, table.records(rows)[0]) if len(rows) else None
 
 
 def _values(shape: AttentionShape, device: DeviceSpec, vary: str) -> tuple[float | None, list[float]]:
@@ -76,7 +87,7 @@ def _values(shape: AttentionShape, device: DeviceSpec, vary: str) -> tuple[float
 def curves(bundle: Bundle, shape: AttentionShape, implementations: Sequence[str] = ("naive", "flash2"),
            vary: str = "dram_bytes_per_s", *, direction: str = "forward", theme: str = "light",
            size: str = "page") -> go.Figure:
-    """Least time over what varies, log-log, the binding roof named where it changes; over M the bytes of each level."""
+    """Least time over what varies, log-log, the binding roof named on each stretch; over M the bytes of each level."""
     data = frame(bundle, shape, implementations, vary, direction)
     foot = canvas.foot(bundle.profile, "all values predicted by the IO model from the peaks that the counters saw")
     words, unit = VARY[vary]
@@ -128,7 +139,7 @@ def curves(bundle: Bundle, shape: AttentionShape, implementations: Sequence[str]
                           "%{customdata[2]}<extra></extra>")
     for line in lines:
         for x, y, text in line["notes"]:
-            spot = placer.put(text, x, y, s.body, distance=s.marker, sides=(UPPER_RIGHT, LOWER_RIGHT, BELOW))
+            spot = placer.put(text, x, y, s.body, distance=s.marker, sides=SIDES)
             canvas.write(c, spot, s.body, x_log=True, y_log=True, name="binding", colour=c.theme.muted)
     ends = [(f"<b>{line['text']}</b>", line["x"][-1], line["y"][-1]) for line in lines]
     for line, spot in zip(lines, placer.column(ends, s.body, distance=1.2 * s.marker, outside=right - s.body)):
@@ -146,12 +157,13 @@ def _lines(data: pd.DataFrame, vary: str) -> list[dict[str, Any]]:
             [(c, f"{word},<br>{at}") for c, at in (("l2_to_sm_bytes", "L2 → SM"), ("hbm_bytes", "HBM"))
              if rows[c].notna().all()]
         for column, text in columns:
-            changes = rows[rows["binding"].ne(rows["binding"].shift())] if column == "ns" else rows[:0]
+            spans = rows.groupby(rows["binding"].ne(rows["binding"].shift()).cumsum()) if column == "ns" else ()
+            middles = [span.iloc[len(span) // 2] for _, span in spans]
             out.append({
                 "implementation": name, "name": text.replace("<br>", " "), "text": text, "x": list(rows["value"]),
                 "y": [float(v) for v in rows[column]], "main": column != "hbm_bytes",
                 "binds": [f"<br>{_binds(b)}" if column == "ns" else "" for b in rows["binding"]],
-                "notes": [(r.value, float(r.ns), _binds(r.binding)) for r in changes.itertuples()]})
+                "notes": [(float(r.value), float(r.ns), _binds(r.binding)) for r in middles]})
     return out
 
 

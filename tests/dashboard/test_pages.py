@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from random import Random
 
 import pytest
 
@@ -48,6 +49,8 @@ def test_page_on_every_profile_that_comes_with_the_project(page, shipped):
 
 @pytest.mark.parametrize("link", [
     {"show": "traffic"}, {"show": "theorem"}, {"show": "parity"}, {"show": "parity", "quantity-parity": "dram_write"},
+    {"show": "pyramid"}, {"show": "bounds"}, {"show": "theorem", "quantity-theorem": "n"}, {"show": "what_if"},
+    {"show": "what_if", "quantity-what_if": "tensor_flops_per_s"},
     *({"quantity-scaling": name} for name in text.IO_QUANTITIES["scaling"])], ids=lambda link: "-".join(link.values()))
 def test_every_view_of_memory_io(link, shipped):
     app = visit("memory_io", **link)
@@ -165,3 +168,27 @@ def test_compare_says_what_differs_before_any_number(data):
     row = recorded[recorded["what"] == "GPU"].iloc[0]
     assert row["across"] == "differs" and row["synthetic"] == "Synthetic GPU"
     assert "3070" in row["rtx3070_nvtx_ranges.ncu-rep"]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_link_breaks_a_page(seed, shipped):
+    """Random links: names and values that exist, on any page, beside nonsense."""
+    random = Random(seed)
+    names = ["source", "sources", "shape", "mask", "direction", "compare", "show", "level", "steps", "launch", "search",
+             "columns", "tuned", "kernel", "axis", "speed", "bound", "picture", "chapter", "lang", "suite", "counters",
+             "uploads", "quantity-scaling", "quantity-parity", "counter", "screen", "nonsense"]
+    values = [*store.recorded(), "B1-H16-N4096-D64-bf16", "full", "causal", "backward", "naive,flash2", "parity", "l2",
+              "off", "3", "softmax", "kernel,launch", "time", "theorem", "traffic", "shape", "png", "blocks", "zh",
+              "", ",", ",,naive", "0", "-1", "1e400", "NaN", "../../etc/passwd", "<script>alert(1)</script>", "=1+1",
+              "a" * 3000, "\u202e\u0000\ud83d\ude00", "%00", "𝔘𝔫𝔦", "null", "[]", "naive" * 50]
+    app = visit(random.choice(PAGES))
+    for _ in range(50):
+        if random.random() < 0.2:
+            app.switch_page(f"profiler/dashboard/pages/{random.choice(PAGES)}.py")
+        app.query_params.clear()
+        for name in random.sample(names, random.randint(1, 6)):
+            app.query_params[name] = random.choice(values)
+        app.run()
+        said = dict(app.query_params)
+        assert [e.value for e in app.exception] == [], said
+        assert [e.value for e in app.error] == [], said

@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 
 from profiler.dashboard.components import summary
-from profiler.evidence import Headline, Side
+from profiler.evidence import Faster, Headline, Side
 from profiler.spec import AttentionShape
+from tests import synthetic
 
 NOTHING = dict.fromkeys(name for name in Side.__dataclass_fields__ if name not in ("implementation", "stages"))
 
@@ -50,6 +51,31 @@ def test_the_basis_says_what_was_counted_and_blames_l2_only_when_less_was_counte
     assert above.endswith("Counted were 40.0 MB (80.0× fewer).")
     assert "dQ" in summary.basis(h, "backward") and "dQ" not in said
     assert "Counted" not in summary.basis(replace(h, flash=replace(h.flash, dram_bytes=None)), "forward")
+
+
+def test_the_configuration_is_named_and_a_faster_one_elsewhere(h):
+    tuned = {"block_m": 64, "block_n": 128, "num_warps": 4, "num_stages": 2, "tma": True}
+    ours = replace(h, flash=replace(h.flash, parameters=tuned, configurations=1))
+    said = summary.configuration(ours, None)
+    assert said == "FlashAttention-2 (Triton) ran with 64 × 128 (query rows × keys a block), 4 warps, 2 stages."
+    faster = Faster("tuned", {"block_m": 128, "block_n": 128, "num_warps": 4, "num_stages": 3}, 166e3, 170e3, None)
+    assert plain(summary.configuration(ours, faster)).endswith(
+        "It is not the fastest known: tuned holds 128 × 128, 4 warps, 3 stages, which takes 166 µs; this one takes "
+        "170 µs.")
+    there = plain(summary.configuration(ours, replace(faster, same_ns=175e3)))
+    assert there.endswith("this one takes 175 µs there.")
+    many = replace(ours, flash=replace(ours.flash, configurations=16))
+    assert "the fastest of 16 configurations here" in summary.configuration(many, None)
+    assert summary.configuration(replace(h, flash=replace(h.flash, parameters={})), None) == ""
+
+
+def test_the_furthest_residuals_are_named_with_their_causes():
+    bundle = synthetic.bundle(lengths=(4096,), head_dims=(64,), masks=("full",))
+    rows = bundle.launches.copy()
+    rows.loc[rows["implementation"].eq("flash2"), "l2_to_sm_bytes"] *= 1.05
+    table = summary.furthest(replace(bundle, launches=rows), "l2_to_sm")
+    assert list(table["measured ÷ predicted"]) == ["105.00%"] and list(table["within"]) == ["no"]
+    assert "rest 27.3 MB" in plain(table["what makes it up"][0])  # 5% of Q + 32·2·Q
 
 
 def test_without_naive_there_is_no_ratio(h):

@@ -148,7 +148,10 @@ def test_parity_counts_and_names_the_worst():
     data = parity_frame(bundle, "dram_read")
     row = data[data["implementation"].eq("sdpa_flash") & data["shape"].eq(SHAPE.label())].iloc[0]
     assert row["deviation_pct"] == pytest.approx(10)  # 3.3Q / 3Q
-    assert words(parity(bundle, "dram_read")).startswith("170 of 190 predictions")
+    # Q, K and V do not stay in L2 at N 8192: there the model predicts an interval, and 10% more lies in it
+    assert row["within"] == False and row["low"] == row["high"] == 3 * Q  # noqa: E712
+    assert words(parity(bundle, "dram_read")).startswith("17")
+    assert " (170 within 2%" in words(parity(bundle, "dram_read"))
     assert set(worst(data, 3)["implementation"]) == {"sdpa_flash"}
 
 

@@ -71,10 +71,13 @@ def _counts(found: Sequence[Claim] | Sequence[Finding], words: Mapping[str, str]
 
 def _one(claim: Claim) -> None:
     where = f" · {text.CLAIM_SOURCE.format(source=boxes.plain(claim.source))}" if claim.source else ""
-    value = f" · {digits(claim.value)} {claim.unit}" if claim.value is not None else ""
-    st.markdown(f"{ICONS[claim.verdict]} **{claim.verdict}**{where} · {boxes.plain(claim.statement + value)}")
-    said = claim.sentence + " " + text.CLAIM_TOLERANCE.format(tolerance=claim.tolerance, kind=claim.kind)
-    st.caption(boxes.plain(said), help=boxes.plain(text.CLAIM_INPUTS.format(inputs="; ".join(claim.inputs))) or None)
+    gap = "" if claim.unit == "%" else " "
+    value = f" · {digits(claim.value)}{gap}{claim.unit}".replace("-", "−") if claim.value is not None else ""
+    said = boxes.plain(claim.statement.rstrip(".") + value)
+    st.markdown(f"{ICONS[claim.verdict]} **{claim.verdict}**{where} · {said}")
+    about = [text.CLAIM_TOLERANCE.format(tolerance=claim.tolerance, kind=claim.kind)]
+    about += [text.CLAIM_INPUTS.format(inputs="; ".join(claim.inputs))] if claim.inputs else []
+    st.caption(boxes.plain(claim.sentence), help=boxes.plain(" ".join(about)))
 
 
 def _undecided(missing: str, claims: Sequence[Claim]) -> None:

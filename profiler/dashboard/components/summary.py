@@ -24,7 +24,7 @@ def sentence(h: Headline) -> str:
     if base is None or h.flash is None or h.ratio_by_floor is None or base.dram_bytes is None:
         return text.SENTENCE_WITHOUT.format(floor=units.nbytes(h.compulsory_bytes))
     said = text.SENTENCE.format(
-        flash=labels.implementation(h.flash.implementation), ratio=units.times(h.ratio_by_floor),
+        flash=labels.sentence(labels.implementation(h.flash.implementation)), ratio=units.times(h.ratio_by_floor),
         floor=units.nbytes(h.compulsory_bytes), naive=units.nbytes(base.dram_bytes))
     work = _work(h)
     if work is not None:
@@ -53,10 +53,11 @@ def configuration(h: Headline, faster: Faster | None) -> str:
     """Which configuration of flash the numbers are of, and a faster one that another source holds."""
     if h.flash is None or not tile(h.flash.parameters):
         return ""
-    blocks = text.CONFIGURATION_BLOCKS if "block_m" in h.flash.parameters else "{tile}"
-    count = h.flash.configurations
+    size, *rest = tile(h.flash.parameters).split(", ")
+    count, sides = h.flash.configurations, text.CONFIGURATION_BLOCKS if rest else "{size}"
     said = text.CONFIGURATION.format(
-        flash=labels.implementation(h.flash.implementation), tile=blocks.format(tile=tile(h.flash.parameters)),
+        flash=labels.sentence(labels.implementation(h.flash.implementation)),
+        tile=", ".join([sides.format(size=size), *rest]),
         which=text.CONFIGURATION_BEST.format(count=count) if count > 1 else "")
     if faster is None:
         return said
@@ -171,7 +172,7 @@ def furthest(bundle: Bundle, quantity: str, count: int = 10) -> pd.DataFrame:
             text.IMPLEMENTATION: labels.implementation(r.implementation), text.WORST_STAGE: labels.stage(r.stage),
             text.SHAPE: r.shape.label(), text.KINDS["measured"]: amount["measured"],
             text.KINDS["predicted"]: amount["predicted"], text.RATIO: f"{100 * r.measured / r.predicted:.2f}%",
+            text.WORST_WHY: "; ".join(f"{cause} {units.quantity(part, r.unit)}" for cause, part in found.causes),
             text.WORST_ALLOWED: f"{amount['low']} … {amount['high']}",
-            text.WORST_WITHIN: text.YES if r.good else text.NO, text.WORST_WHY: "; ".join(
-                f"{cause} {units.quantity(part, r.unit)}" for cause, part in found.causes)})
+            text.WORST_WITHIN: text.YES if r.good else text.NO})
     return pd.DataFrame(out)

@@ -7,7 +7,7 @@ from profiler.dashboard import store
 from profiler.dashboard.components import boxes, cards, charts, claims, selectors, summary
 from profiler.figures.ledger import ledger
 
-view = selectors.choose(default=("naive", "flash2"), need_shape=False)
+view = selectors.choose(default=("naive", "flash2", "decode"), need_shape=False)
 if view is None:
     boxes.end()
 if view.shape is None:

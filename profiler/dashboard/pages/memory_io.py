@@ -22,7 +22,8 @@ with st.container(horizontal=True):
                                 label_visibility="collapsed")
 st.caption(text.MEMORY_WHY[show])
 all_lengths = show == "scaling" or (show == "theorem" and quantity == "n")
-view = selectors.choose(over_n=all_lengths, compare=show not in ("theorem", "parity"))
+view = selectors.source_only() if show == "parity" else selectors.choose(over_n=all_lengths,
+                                                                         compare=show != "theorem")
 if view is None:
     boxes.end()
 
