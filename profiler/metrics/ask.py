@@ -28,6 +28,9 @@ def names_for(column: str, cc: str | None) -> tuple[str, ...]:
     number = cc_number(cc)
     if unavailable(column, cc):
         return ()
+    old = number is not None and number < rules.PASCAL + 1  # its ncu knows none of the later names
+    if column in rules.CORE_FLOPS and old:
+        return ()
     if column in rules.CORE_FLOPS:
         letter, _ = rules.CORE_FLOPS[column]
         return tuple(rules.SASS_OPS.format(letter + op) + ".sum" for op in ("add", "mul", "fma"))
@@ -37,6 +40,8 @@ def names_for(column: str, cc: str | None) -> tuple[str, ...]:
     if column in TENSOR_COLUMNS:
         return _tensor_names(column, number)
     asking = [rule for rule in rules.COLUMNS.get(column, ()) if rule.ask and applies(rule, number)]
+    if old:
+        asking = [rule for rule in asking if rule.since == rules.PASCAL or rule.names[0].startswith("launch__")]
     if number is None:  # the name that most architectures have
         asking.sort(key=lambda rule: rule.since)
     return asking[0].names if asking else ()

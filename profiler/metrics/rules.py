@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 Formula = Callable[..., float]
+PASCAL = 6.0  # names of the versions up to 2019 that profiled it have no suffix (dram__read_bytes); asked for below 7.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,19 +65,24 @@ def _product(a: float, b: float) -> float:
 COLUMNS: Mapping[str, tuple[Rule, ...]] = {
     "duration_ns": (
         ask("gpu__time_duration.sum", "ns"), also("gpu__time_duration.avg", "ns"), also("gpu__time_duration.max", "ns"),
-        also("gpu__time_duration", "ns"), also("Duration", "ns")),
+        ask("gpu__time_duration", "ns", PASCAL, 7.0), also("gpu__time_duration", "ns"), also("Duration", "ns")),
     "dram_read_bytes": (
         ask("dram__bytes_op_read.sum", "byte", since=12.0), ask("dram__bytes_read.sum", "byte", until=12.0),
         also("dram__bytes_read.sum", "byte"), also("dram__bytes_op_read.sum", "byte"),
-        made(_times(SECTOR), "dram__sectors_read.sum"),
+        ask("dram__read_bytes", "byte", PASCAL, 7.0), also("dram__read_bytes.sum", "byte"),
+        also("dram__read_bytes", "byte"),
+        made(_times(SECTOR), "dram__sectors_read.sum"), made(_times(SECTOR), "dram__read_sectors"),
         made(lambda rate, ns: rate * ns * 1e-9, "dram__bytes_read.sum.per_second", "gpu__time_duration.sum")),
     "dram_write_bytes": (
         ask("dram__bytes_op_write.sum", "byte", since=12.0), ask("dram__bytes_write.sum", "byte", until=12.0),
         also("dram__bytes_write.sum", "byte"), also("dram__bytes_op_write.sum", "byte"),
-        made(_times(SECTOR), "dram__sectors_write.sum"),
+        ask("dram__write_bytes", "byte", PASCAL, 7.0), also("dram__write_bytes.sum", "byte"),
+        also("dram__write_bytes", "byte"),
+        made(_times(SECTOR), "dram__sectors_write.sum"), made(_times(SECTOR), "dram__write_sectors"),
         made(lambda rate, ns: rate * ns * 1e-9, "dram__bytes_write.sum.per_second", "gpu__time_duration.sum")),
     "dram_bytes_per_second": (
         ask("dram__bytes.sum.per_second", "byte/s"), also("Memory Throughput", "byte/s"),
+        ask("dram__bytes_per_sec", "byte/s", PASCAL, 7.0), also("dram__bytes_per_sec", "byte/s"),
         made(lambda read, write, ns: (read + write) / ns * 1e9,
              "dram__bytes_read.sum", "dram__bytes_write.sum", "gpu__time_duration.sum"),
         made(lambda read, write, ns: (read + write) / ns * 1e9,
@@ -102,9 +108,11 @@ COLUMNS: Mapping[str, tuple[Rule, ...]] = {
              "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",
              "sm__cycles_active.avg", "sm__cycles_elapsed.avg")),
     "achieved_occupancy_pct": (
-        ask("sm__warps_active.avg.pct_of_peak_sustained_active", "%"), also("Achieved Occupancy", "%")),
+        ask("sm__warps_active.avg.pct_of_peak_sustained_active", "%"), also("Achieved Occupancy", "%"),
+        ask("sm__active_warps_avg_per_active_cycle_pct", "%", PASCAL, 7.0),
+        also("sm__active_warps_avg_per_active_cycle_pct", "%")),
     "theoretical_occupancy_pct": (
-        ask("sm__maximum_warps_per_active_cycle_pct", "%"), also("Theoretical Occupancy", "%")),
+        ask("sm__maximum_warps_per_active_cycle_pct", "%", PASCAL), also("Theoretical Occupancy", "%")),
     "registers_per_thread": (
         ask("launch__registers_per_thread", "register/thread"), also("Registers Per Thread", "register/thread")),
     "shared_bytes_per_block": (
@@ -113,6 +121,8 @@ COLUMNS: Mapping[str, tuple[Rule, ...]] = {
              "launch__shared_mem_per_block_driver"),
         made(lambda a, b, c: a + b + c, "Static Shared Memory Per Block", "Dynamic Shared Memory Per Block",
              "Driver Shared Memory Per Block"),
+        made(lambda a, b: a + b, "launch__shared_mem_per_block_static",
+             "launch__shared_mem_per_block_dynamic", until=8.0),
         made(lambda a, b: a + b, "Static Shared Memory Per Block", "Dynamic Shared Memory Per Block", until=8.0)),
     "waves_per_sm": (ask("launch__waves_per_multiprocessor", ""), also("Waves Per SM", "")),
     # Nsight's own spill count comes with its sections only, not by name; local memory is used for little but spills.
@@ -122,11 +132,14 @@ COLUMNS: Mapping[str, tuple[Rule, ...]] = {
               "l1tex__t_requests_pipe_lsu_mem_local_op_st.sum", since=7.0)),
     "sm_clock_hz": (
         ask("sm__cycles_elapsed.avg.per_second", "hz"), also("smsp__cycles_elapsed.avg.per_second", "hz"),
-        also("gpc__cycles_elapsed.avg.per_second", "hz"), also("SM Frequency", "hz")),
+        also("gpc__cycles_elapsed.avg.per_second", "hz"), also("SM Frequency", "hz"),
+        ask("gpc__frequency", "hz", PASCAL, 7.0), also("gpc__frequency", "hz")),
     "dram_peak_bytes_per_s": (
         asked(_product, "dram__bytes.sum.peak_sustained", "dram__cycles_elapsed.avg.per_second"),
         made(lambda rate, pct: rate / pct * 100 if pct else float("nan"),
              "dram__bytes_read.sum.per_second", "dram__bytes_read.sum.pct_of_peak_sustained_elapsed"),
+        made(lambda rate, pct: rate / pct * 100 if pct else float("nan"),
+             "dram__read_bytes_per_sec", "dram__read_pct", until=7.0),
         # two transfers a clock on every HBM and GDDR up to GDDR6X; checked against peak_sustained on V100, A100 and
         # H100
         made(lambda bits, hz: bits / 8 * 2 * hz, "device__attribute_global_memory_bus_width",

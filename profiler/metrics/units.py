@@ -51,7 +51,9 @@ def expected(name: str) -> str:
         return "%"
     if "time_duration" in counter:
         return "ns"
-    if how.endswith("per_second"):
+    if counter.endswith("frequency"):
+        return "hz"
+    if how.endswith("per_second") or counter.endswith("_per_sec"):
         return "hz" if "cycles" in counter else "byte/s" if "bytes" in counter else "count/s"
     if "bytes" in counter:
         return "byte/cycle" if "per_cycle" in how or "peak_sustained" in how else "byte"

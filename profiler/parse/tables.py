@@ -16,7 +16,7 @@ LONGEST_JOINED = 1 << 20  # characters of a row that goes on over line breaks
 WANTED = metrics.raw_names() | metrics.SHOWN_NAMES
 IDENTITY = frozenset((
     "ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Context", "Stream", "Block Size", "Grid Size",
-    "Device", "CC", "Invocations", "Section Name", "Rule Name", "Rule Type", "Rule Description",
+    "Device", "CC", "Kernel Time", "Invocations", "Section Name", "Rule Name", "Rule Type", "Rule Description",
     "Estimated Speedup Type", "Estimated Speedup"))
 csv.field_size_limit(1 << 24)
 
