@@ -75,7 +75,8 @@ NO_SOURCE_COMMAND = "python -m profiler run --suite quick --out my-gpu"
 NO_SHAPES = ("{source} does not say which attention call its launches belong to, so this page has nothing to compare "
              "in it.")
 NO_SHAPES_REMEDY = ("This page needs a bundle that `python -m profiler run` "
-                    "wrote: it marks each launch with its implementation, step and shape.")
+                    "wrote: it marks each launch with its implementation, step and shape. Of any other report, say on "
+                    "Roofline or Evidence what its launches do and in which call.")
 NO_COUNTERS = ("{source} was recorded without performance counters: time, memory and error are there, bytes and FLOPs "
                "are not.")
 NO_COUNTERS_REMEDY = ("Record it again without `--no-counters`; `python -m profiler doctor` says what the machine "

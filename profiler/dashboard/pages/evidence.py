@@ -4,7 +4,7 @@ import streamlit as st
 
 from profiler import evidence
 from profiler.dashboard import store
-from profiler.dashboard.components import boxes, cards, charts, claims, selectors, summary
+from profiler.dashboard.components import boxes, cards, charts, claims, roles, selectors, summary
 from profiler.figures.ledger import ledger
 
 view = selectors.choose(default=("naive", "flash2", "decode"), need_shape=False)
@@ -12,6 +12,7 @@ if view is None:
     boxes.end()
 if view.shape is None:
     boxes.no_shapes(view.source, pages=("roofline", "launches"))
+    roles.panel(view.source)
     boxes.lacking(view.bundle, "evidence")
     claims.show(store.derive(view.source, evidence.evaluate), view.source.label, expanded=True,
                 cause=store.derive(view.source, evidence.shared_cause))
