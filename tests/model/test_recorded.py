@@ -55,3 +55,10 @@ def test_peak_memory_is_what_the_allocator_counted(profile):
     assert len(compared) > 5
     for name, predicted, measured in compared:
         assert predicted <= measured <= predicted + 4 * 512, name
+
+
+def test_the_masked_softmax_of_the_folded_form_is_exact_too():
+    facts = Facts(bundle.read(DATA / "h200-evidence"))
+    found = [(run.predicted.stage("softmax").special_ops, run.total("special_ops", "softmax")) for run in facts.runs
+             if run.config.implementation == "naive_folded" and run.shape.mask == "causal"]
+    assert len(found) == 12 and all(predicted == measured for predicted, measured in found)
