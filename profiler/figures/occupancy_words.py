@@ -17,6 +17,7 @@ from profiler.model.roofs import ROOF_NAMES
 from profiler.spec import AttentionShape, Mask
 
 LOW = 50  # % of the warps of an SM: from here on occupancy is not called low
+BUSY = 30  # % of the cycles: Tensor Cores that are active that often are what a fused kernel is for
 NEAR = 0.6  # share of the time that a roof asks for, from which on it binds
 Row = dict[str, Any]
 Answer = tuple[str, str]  # question, answer
@@ -111,8 +112,12 @@ def _fine(bundle: Bundle, shape: AttentionShape, names: Sequence[str], name: str
         beside = (f"{here}; {labels.implementation(naive)} has {units.percent(other[0])} of them resident, keeps the "
                   f"Tensor Cores active {units.percent(other[1])} and takes {units.times(times[1] / times[0])} the "
                   "time, its launches added up under the profiler.")
-        if busy > other[1] and times[0] < times[1]:
+        near = max((share for _, share in _shares(roofs, name)), default=0.0) >= NEAR
+        if busy > other[1] and times[0] < times[1] and (busy >= BUSY or near):
             return ("Is it fine?", f"Yes: {beside}")
+        if busy > other[1] and times[0] < times[1]:
+            return ("Is it fine?", f"In part: {beside} But no pipe is busy and no roof near, so more work in flight "
+                                   "could still help.")
         return ("Is it fine?", f"Not by this alone: {beside}")
     share = max((s for _, s in _shares(roofs, name)), default=0.0)
     if share >= NEAR:

@@ -35,12 +35,12 @@ def gains(bundle: Bundle, shape: AttentionShape, implementations: Sequence[str],
             f"{labels.implementation(naive)}")
     said += f", and most at {n} = {units.whole(high)}: {units.times(ratio[high])}."
     if low > high:
-        return said
+        return labels.sentence(said)
     rates = [scaling.convention_flops(scaling.at(shape, length), direction) / took[fused][length] * 1e9
              for length in (low, high)]
     said += (f" At {n} = {units.whole(low)} it reaches {units.flops(rates[0])}, at {n} = {units.whole(high)} "
              f"{units.flops(rates[1])}{': a short sequence does not fill the GPU' if 2 * rates[0] < rates[1] else ''}.")
-    return said + _in_l2(bundle, shape, naive, low, direction)
+    return labels.sentence(said) + _in_l2(bundle, shape, naive, low, direction)
 
 
 def _in_l2(bundle: Bundle, shape: AttentionShape, naive: str, n: int, direction: str) -> str:
@@ -66,7 +66,7 @@ def _measured(bundle: Bundle, shape: AttentionShape, quantity: str, name: str, d
 def slopes(bundle: Bundle, shape: AttentionShape, implementations: Sequence[str],
            direction: str = "forward") -> pd.DataFrame:
     """One row an implementation: the exponent of N in time, HBM bytes and peak memory, with its standard error and the
-    lengths it is fitted over; missing where fewer than three were measured."""
+    lengths it is fitted over; missing where fewer than three were measured, and no row where none was."""
     out = []
     for name in implementations:
         row: dict[str, object] = {"implementation": labels.implementation(name)}
@@ -76,5 +76,6 @@ def slopes(bundle: Bundle, shape: AttentionShape, implementations: Sequence[str]
             row[scaling.AXIS[quantity][2]] = None if slope is None else (
                 f"N^{slope.value:.2f} ± {max(slope.error, 0.005):.2f}, N {units.whole(values.index.min())} to "
                 f"{units.whole(values.index.max())}")
-        out.append(row)
+        if any(row[scaling.AXIS[quantity][2]] for quantity in QUANTITIES):
+            out.append(row)
     return pd.DataFrame(out)

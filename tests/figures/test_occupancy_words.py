@@ -33,6 +33,9 @@ def test_whether_it_is_fine_beside_naive_and_without(low):
     assert said(low, SHAPE, ("naive", "flash2"))["Is it fine?"].startswith("Yes: with 16.8% of the warps")
     idle = doctored(low, "flash2", tensor_pipe_pct=0.5)
     assert said(idle, SHAPE, ("naive", "flash2"))["Is it fine?"].startswith("Not by this alone")
+    few = doctored(BUNDLE, "flash2", tensor_pipe_pct=20.0, achieved_occupancy_pct=6.0)
+    few = Bundle(few.name, few.profile, few.launches, timings=few.timings.assign(median_ns=1e9))  # no roof is near
+    assert said(few, SHAPE, ("naive", "flash2"))["Is it fine?"].startswith("In part: with 6.00% of the warps")
     gone = doctored(low, "flash2", tensor_pipe_pct=pd.NA)
     assert "not both collected" in said(gone, SHAPE, ("naive", "flash2"))["Is it fine?"]
     slow = Bundle(low.name, low.profile, low.launches,

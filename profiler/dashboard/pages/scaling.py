@@ -24,8 +24,10 @@ if show == "n":
     if said := store.derive(view.source, scaling_words.gains, *chosen):
         st.markdown(boxes.plain(said))
     if len(drawn):
-        with st.expander(text.SCALING_SLOPES, expanded=True):
-            tables.wrapped(store.derive(view.source, scaling_words.slopes, *chosen), "slopes")
+        slopes = store.derive(view.source, scaling_words.slopes, *chosen)
+        if len(slopes):
+            with st.expander(text.SCALING_SLOPES, expanded=True):
+                tables.wrapped(slopes, "slopes")
         with st.expander(text.VALUES):
             st.dataframe(tables.over_n(drawn), hide_index=True)
 else:
