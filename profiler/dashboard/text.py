@@ -315,8 +315,8 @@ ROOF_COLUMNS = {"gpu": "GPU", "roof": "roof", "value": "value", "source": "sourc
 COMPARE_VIEW = "Under"
 COMPARE_VIEWS = {"own": "each GPU's roofs", "ridge": "its own ridge"}
 COMPARE_ROLES = "By role: what each source needed for the same step"
-COMPARE_ROLE_NOTE = ("Sums over the launches of a role, time under the profiler. The lower roof is the nearest limit at "
-                     "that intensity; a kernel well below it is held up by what no roof shows: waiting for memory, "
+COMPARE_ROLE_NOTE = ("Sums over the launches of a role, time under the profiler. The lower roof is the nearest limit "
+                     "at that intensity; a kernel well below it is held up by what no roof shows: waiting for memory, "
                      "synchronisation, or SMs that run out of blocks.")
 ROLE_BY = {(True, True): "recorded", (False, True): "recorded or chosen", (False, False): "proposed",
            (True, False): "proposed"}  # (a profile of ours, it names stages)
