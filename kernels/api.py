@@ -119,7 +119,7 @@ def prepare_backward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dout: to
     check_like("dout", dout, q)
     dout = dout if dout.stride(3) == 1 else dout.contiguous()
     chosen = backward_plan.choose((q, k, v, dout), masked=on.left >= 0 or on.right >= 0, cc=capability(q),
-                                  tuning=tuning, scored=on.scored)
+                                  tuning=tuning, scored=on.scored, left=on.left >= 0)
 
     def run(stage: Any = None) -> tuple[torch.Tensor, ...]:
         dsinks = None if on.sinks is None else torch.empty_like(on.sinks)

@@ -57,6 +57,13 @@ POINTER = {
 }
 # Query heads that share a key head add a loop around the keys' pass, whose registers these blocks have: (row, tma).
 GROUPED_KEYS = {(64, True): Pass(64, 64, 4, 2), (128, True): Pass(32, 64, 4, 3), (64, False): Pass(32, 64, 4, 2)}
+# With an option of kernels.scores, by (row, tma): smaller blocks, so that with all of them at once nothing spills, save
+# at head size 256; not measured.
+SCORED = {
+    (64, True): (Pass(32, 64, 4, 2), Pass(64, 32, 4, 2)), (64, False): (Pass(32, 64, 4, 2), Pass(32, 32, 4, 2)),
+    (128, True): (Pass(16, 64, 8, 2), Pass(64, 32, 4, 2)), (128, False): (Pass(16, 64, 8, 2), Pass(64, 32, 8, 2)),
+    (256, True): (Pass(16, 64, 8, 1), Pass(64, 32, 8, 1)), (256, False): (Pass(16, 32, 8, 1), Pass(32, 32, 8, 1)),
+}
 FLOAT32 = {  # no tensor cores: multiply-adds in full precision
     64: Tuning(Pass(32, 32, 8, 1), Pass(32, 32, 4, 1)),
     128: Tuning(Pass(16, 32, 4, 1), Pass(32, 16, 4, 1)),
@@ -67,11 +74,11 @@ _OF_TUNING = ("one_pass", "seed", "tma")
 
 
 def choose(tensors: tuple[torch.Tensor, ...], *, masked: bool, cc: tuple[int, int] | None,
-           tuning: Tuning | Mapping[str, Any] | None = None, scored: bool = False) -> Tuning:
+           tuning: Tuning | Mapping[str, Any] | None = None, scored: bool = False, left: bool = False) -> Tuning:
     """The configuration for tensors (q, k, v, dO); without `tuning` always two passes, so always deterministic.
 
-    masked: causal or a window. scored: any option that kernels.scores carries out. cc: compute capability, None in
-    Triton's interpreter.
+    masked: causal or a window. scored: any option that kernels.scores carries out. left: the window has a left side.
+    cc: compute capability, None in Triton's interpreter.
     tuning: a whole Tuning, or any of the names of `parameters`, which replace those of the table or are refused.
     """
     if isinstance(tuning, Tuning):
@@ -87,6 +94,11 @@ def choose(tensors: tuple[torch.Tensor, ...], *, masked: bool, cc: tuple[int, in
         base = POINTER[row]
     if cc is not None and tensors[0].dtype != torch.float32 and tensors[0].shape[1] != tensors[1].shape[1]:
         base = replace(base, keys=GROUPED_KEYS.get((row, base.tma), base.keys), seed=False)
+    if cc is not None and tensors[0].dtype != torch.float32 and scored:
+        keys, queries = SCORED[row, base.tma]
+        base = replace(base, keys=keys, queries=queries, seed=False)
+    elif left:
+        base = replace(base, keys=base.keys._replace(maxnreg=None))  # the limit of the measured loops would spill here
     return _override(base, tuning) if tuning else base
 
 

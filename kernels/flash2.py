@@ -158,7 +158,7 @@ def _forward(q_source, k_source, v_source, o_source, lse_pointer, scale_log2, st
                               BLOCK_M, BLOCK_N, BLOCK_D, PATH, LEFT, RIGHT, True)
 
     blind = m_i == float("-inf")
-    if extras is not None:
+    if extras is not None:  # noqa: SIM102  Triton would look for a field of None
         if extras.sinks is not None:
             # One more score, of no value: in the denominator of rows that see a key.
             sink = tl.load(extras.sinks + head) * LOG2_E
@@ -171,7 +171,7 @@ def _forward(q_source, k_source, v_source, o_source, lse_pointer, scale_log2, st
     if WITH_LSE:
         lse = (m_i + tl.log2(divisor)) * LN_2  # both in base 2
         tl.store(lse_pointer + batch_head.to(tl.int64) * nq + offsets_m, lse, mask=offsets_m < nq)
-    if extras is not None:
+    if extras is not None:  # noqa: SIM102
         if extras.seed is not None:
             divisor = divisor / extras.keep_scale
     o = acc * (1.0 / divisor)[:, None]

@@ -127,7 +127,8 @@ def _clean(k, v, n0, b, NK, extras, BN: tl.constexpr):
 
 @triton.jit
 def _key_loop(dk, dv, k, v, Q, DO, STATS, DELTA, ACC, sq, sdo, b, h, bh, n0, begin, end, NQ, NK, NQP, qk_scale,
-              lowest, highest, extras, D: tl.constexpr, DP: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, MASK: tl.constexpr,
+              lowest, highest, extras, D: tl.constexpr, DP: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+              MASK: tl.constexpr,
               LEFT: tl.constexpr,
               RIGHT: tl.constexpr, ATOMIC: tl.constexpr, TMA: tl.constexpr, EVEN_Q: tl.constexpr, EVEN_K: tl.constexpr,
               SEED: tl.constexpr):
@@ -157,7 +158,7 @@ def _key_loop(dk, dv, k, v, Q, DO, STATS, DELTA, ACC, sq, sdo, b, h, bh, n0, beg
         if ATOMIC and not EVEN_K:
             p = tl.where((keys < NK)[:, None], p, 0.0)  # exp2(-LSE) of a missing key may be inf, and inf * 0 is NaN
         used = p
-        if extras is not None:
+        if extras is not None:  # noqa: SIM102  Triton would look for a field of None
             if extras.seed is not None:
                 keep = tl.trans(kept(m0, n0, b, h, extras, BM, BN))
                 used = tl.where(keep, p * extras.keep_scale, 0.0)
@@ -165,7 +166,7 @@ def _key_loop(dk, dv, k, v, Q, DO, STATS, DELTA, ACC, sq, sdo, b, h, bh, n0, beg
         dv = tl.dot(used.to(do.dtype), do, dv, input_precision="ieee")
         if not SEED:
             dp = dp + neg_delta[None, :]
-        if extras is not None:
+        if extras is not None:  # noqa: SIM102
             if extras.cap_log2 is not None:
                 dp = dp * (1.0 - t * t)
         ds = (p * dp).to(q.dtype)
@@ -181,7 +182,8 @@ def _key_loop(dk, dv, k, v, Q, DO, STATS, DELTA, ACC, sq, sdo, b, h, bh, n0, beg
 @triton.jit
 def _key_head(dk, dv, k, v, Q, DO, STATS, DELTA, ACC, sq, sdo, b, h, bh, n0, NQ, NK, NQP, qk_scale, lowest, highest,
               extras, D: tl.constexpr, DP: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, LEFT: tl.constexpr,
-              RIGHT: tl.constexpr, ATOMIC: tl.constexpr, TMA: tl.constexpr, EVEN_Q: tl.constexpr, EVEN_K: tl.constexpr, SEED: tl.constexpr):
+              RIGHT: tl.constexpr, ATOMIC: tl.constexpr, TMA: tl.constexpr, EVEN_Q: tl.constexpr, EVEN_K: tl.constexpr,
+              SEED: tl.constexpr):
     """One query head. Under a causal mask the blocks that cross its edge go first, then those that see every key of the
     block; with a left side or options one loop masks them all, since each copy of that loop costs registers."""
     begin, end = 0, NQ
@@ -236,7 +238,8 @@ def _key_pass(Q, K, V, DO, STATS, DELTA, DK, DV, ACC, sq, sk, sv, sdo, HK, NQ, N
 
 @triton.jit
 def _query_loop(dq, q, do, K, V, neg_lse, neg_delta, sk, sv, b, h, hk, m0, begin, end, NQ, NK, qk_scale, lowest,
-                highest, extras, D: tl.constexpr, DP: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, MASK: tl.constexpr,
+                highest, extras, D: tl.constexpr, DP: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+                MASK: tl.constexpr,
                 TAIL: tl.constexpr, LEFT: tl.constexpr, RIGHT: tl.constexpr, TMA: tl.constexpr, EVEN_K: tl.constexpr):
     """Add the key blocks [begin, end) to dQ of one block of queries."""
     rows = m0 + tl.arange(0, BM)
@@ -428,7 +431,8 @@ def flash2_backward(dout: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: tor
             dsinks.zero_()
         return grads
     cc = None if INTERPRETED or not q.is_cuda else torch.cuda.get_device_capability(q.device)
-    tuning = choose((q, k, v, dout), masked=left >= 0 or right >= 0, cc=cc, tuning=tuning, scored=extra is not None)
+    tuning = choose((q, k, v, dout), masked=left >= 0 or right >= 0, cc=cc, tuning=tuning, scored=extra is not None,
+                    left=left >= 0)
     if deterministic and tuning.queries is None:
         raise UnsupportedCall("tuning", "two passes, as deterministic=True asks", "one pass with atomics",
                               "Give tuning.queries.")

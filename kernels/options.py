@@ -12,7 +12,7 @@ from kernels.checks import resolve_window
 from kernels.errors import UnsupportedCall
 
 NAMES = ("attn_bias", "key_padding_mask", "window", "softcap", "alibi_slopes", "sinks", "dropout_p", "seed")
-LATER = {"block_mask": "flash2 has no block-sparse mask: a key_padding_mask, a window or an attn_bias of -inf hides keys",
+LATER = {"block_mask": "flash2 has no block-sparse mask: key_padding_mask, window and an attn_bias of -inf hide keys",
          "q_scale": "flash2 takes no float8", "k_scale": "flash2 takes no float8", "v_scale": "flash2 takes no float8"}
 FLOATING = (torch.float16, torch.bfloat16, torch.float32)
 

@@ -57,6 +57,10 @@ POINTER_SM90 = {64: Tuning(64, 64, 4, 3), 128: Tuning(64, 64, 4, 3), 256: Tuning
 # Where the table has no row, by padded head size, whatever the mask: compiled without a spill, not measured.
 TMA = {64: Tuning(64, 128, 4, 2, tma=True), 128: Tuning(128, 128, 8, 2, tma=True), 256: Tuning(128, 64, 8, 2, tma=True)}
 POINTER = {64: Tuning(128, 64, 8, 3), 128: Tuning(128, 32, 8, 2), 256: Tuning(64, 32, 8, 2)}
+# With an option of kernels.scores, by (padded head size, tma): not measured; all at once spill at 256 only.
+SCORED = {(64, True): Tuning(64, 32, 4, 2, tma=True), (64, False): Tuning(64, 32, 4, 2),
+          (128, True): Tuning(64, 32, 4, 2, tma=True), (128, False): Tuning(64, 32, 8, 2),
+          (256, True): Tuning(64, 32, 8, 2, tma=True), (256, False): Tuning(64, 32, 8, 2)}
 FLOAT32 = {64: Tuning(32, 32, 8, 2), 128: Tuning(32, 32, 8, 2), 256: Tuning(32, 16, 8, 2)}  # no tensor cores
 INTERPRETER = Tuning(32, 32, 4, 1)  # small, so that small shapes have full, diagonal and tail blocks
 
@@ -109,6 +113,9 @@ def choose(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool, c
         if base.tma and obstacle:
             base = POINTER_SM90[block_d]
             why.append(f"Pointers instead of TMA descriptors: {obstacle}.")
+        if options is not None and options.scored:
+            base = SCORED[block_d, base.tma]
+            why.append("Smaller blocks: options inside the kernel take registers.")
     if tuning:
         base = override(base, tuning)
         given = ", ".join(f"{name}={value}" for name, value in sorted(tuning.items()))

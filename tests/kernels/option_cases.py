@@ -13,8 +13,8 @@ import torch
 
 from kernels import philox
 
-NAMES = ("window", "window to the left", "causal window", "softcap", "alibi", "alibi a batch", "bias", "bias that hides",
-         "row of bias", "padding", "padding, causal", "sinks", "dropout", "all")
+NAMES = ("window", "window to the left", "causal window", "softcap", "alibi", "alibi a batch", "bias",
+         "bias that hides", "row of bias", "padding", "padding, causal", "sinks", "dropout", "all")
 
 
 def build(name: str, batch: int, heads: int, nq: int, nk: int, device: str) -> dict[str, Any]:

@@ -9,13 +9,17 @@ from pathlib import Path
 
 import pytest
 
-# compute capability, dtype, head size, causal, tokens (of 1000 the last block is not whole), query heads a key head
+# compute capability, dtype, head size, causal, tokens (of 1000 the last block is not whole), query heads a key head,
+# and a case of option_cases, where "all" has every option at once
 CONFIGURATIONS = [
     (80, "bfloat16", 64, True, 1024, 2), (80, "bfloat16", 128, False, 1024, 1), (89, "float16", 40, True, 1000, 2),
     (89, "bfloat16", 128, True, 1024, 1), (90, "bfloat16", 64, False, 1024, 1), (90, "bfloat16", 64, True, 1024, 1),
     (90, "bfloat16", 64, True, 1024, 2), (90, "bfloat16", 128, False, 1024, 1), (90, "bfloat16", 128, True, 1024, 1),
     (90, "bfloat16", 128, True, 1024, 2), (90, "float32", 64, True, 1024, 2), (100, "bfloat16", 64, True, 1024, 1),
-    (100, "bfloat16", 128, False, 1024, 1)]
+    (100, "bfloat16", 128, False, 1024, 1),
+    (80, "bfloat16", 64, True, 1024, 2, "all"), (89, "bfloat16", 128, True, 1024, 1, "dropout"),
+    (90, "bfloat16", 64, False, 1024, 1, "window"), (90, "bfloat16", 64, True, 1024, 1, "all"),
+    (90, "bfloat16", 128, True, 1024, 1, "all"), (100, "bfloat16", 128, True, 1024, 1, "bias")]
 # An H200 ran these fastest of all candidates although Triton 3.9 spills here: at most so many instructions in loops.
 MEASURED = {((90, "bfloat16", 64, True, 1024, 1), "_key_pass"): 40,
             ((90, "bfloat16", 128, True, 1024, 1), "_key_pass"): 75,

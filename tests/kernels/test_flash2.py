@@ -116,6 +116,18 @@ def test_every_program_finds_its_own_block(device, monkeypatch):
     check(q, k, v)
 
 
+@pytest.mark.parametrize("tokens, heads, kv_heads, expected", [  # of an L2 of 50 MiB half is 26,214,400 bytes
+    (4096, 16, 16, 8),    # 2·4096·128·2 bytes a head: 2 MiB, eight in 16 MiB
+    (8192, 16, 16, 4),    # 4 MiB: four in 16 MiB
+    (16384, 16, 16, 3),   # 8 MiB: four would be 32 MiB, three fit in 25
+    (32768, 16, 16, 1),   # 16 MiB: one
+    (131072, 16, 16, 1),  # 64 MiB: one all the same
+    (16384, 16, 4, 12)])  # three key heads, four query heads each
+def test_the_keys_and_values_in_use_fit_in_half_of_l2(tokens, heads, kv_heads, expected):
+    k = torch.empty(1, kv_heads, tokens, 128, dtype=torch.bfloat16, device="meta")
+    assert plan.head_group(k, heads) == expected
+
+
 def test_no_queries_or_no_keys(device):
     q, k, v = tensors(1, 2, 2, 0, 5, 16, torch.float32, device)
     assert flash_attention(q, k, v).shape == (1, 2, 0, 16)

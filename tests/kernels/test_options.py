@@ -158,7 +158,8 @@ WRONG = {
     "alibi_slopes": [torch.ones(3), torch.ones(4, requires_grad=True), torch.ones(4, dtype=torch.int32)],
     "sinks": [torch.ones(2, 4), torch.ones(2)], "softcap": [-1.0, float("nan"), "x"], "dropout_p": [1.0, -0.1],
     "seed": [-1, 1.5, 2**63, torch.zeros(2, dtype=torch.int64)], "window": [(1,), (-2, 0), (0.5, 0)],
-    "block_mask": [torch.ones(1, 1)], "q_scale": [torch.ones(1)], "k_scale": [torch.ones(1)], "v_scale": [torch.ones(1)]}
+    "block_mask": [torch.ones(1, 1)],
+    "q_scale": [torch.ones(1)], "k_scale": [torch.ones(1)], "v_scale": [torch.ones(1)]}
 
 
 @pytest.mark.parametrize("name, value", [(name, value) for name, values in WRONG.items() for value in values],
