@@ -61,19 +61,20 @@ def pages() -> dict[str, list[Any]]:
     first = next(iter(LIST.values()))[0][0]
     listed = {
         section: [
-            st.Page(PAGES / f"{name}.py", title=title, url_path=address(name), default=name == first)
+            st.Page(PAGES / f"{name}.py", title=title, url_path=FIRST if name == first else address(name),
+                    default=name == first)
             for name, title in entries
         ]
         for section, entries in LIST.items()
     }
     wanted = asked()
-    known = {address(name) for entries in LIST.values() for name, _ in entries} - {address(first)}
+    known = {FIRST, *(address(name) for entries in LIST.values() for name, _ in entries if name != first)}
     if HIDDEN and re.fullmatch("[A-Za-z0-9._~-]{1,100}", wanted) and wanted not in known:
-        file, title = (first, LIST[""][0][1]) if wanted == address(first) else ("not_found", text.NO_PAGE_TITLE)
-        listed[""].append(st.Page(PAGES / f"{file}.py", title=title, url_path=wanted, **HIDDEN))
+        listed[""].append(st.Page(PAGES / "not_found.py", title=text.NO_PAGE_TITLE, url_path=wanted, **HIDDEN))
     return listed
 
 
+FIRST = "first"  # the default page is at /; Streamlit tells pages apart by this all the same
 # Older Streamlit lists every page: there an unknown address shows its own notice over the first page
 HIDDEN: dict[str, Any] = {"visibility": "hidden"} if "visibility" in inspect.signature(st.Page).parameters else {}
 STYLE = """<style>
@@ -84,6 +85,8 @@ h1 {{ text-wrap: balance; }}
 .stApp .stMarkdown [data-testid="stCaptionContainer"] {{ opacity: 1; }}
 .stApp .stMarkdown [data-testid="stCaptionContainer"] :is(p, li) {{ color: {muted}; }}
 [data-testid="stBaseButton-primary"], [data-testid="stBaseButton-primary"] * {{ color: {on_primary}; }}
+.stApp :is(a, button, summary, label):is(:focus-visible, :has(input:focus-visible)) {{
+  outline: 2px solid {focus} !important; outline-offset: 2px; }}
 [data-testid="stSidebarUserContent"] {{ padding-bottom: 2rem; }}
 </style>"""
 
@@ -92,7 +95,8 @@ def run(page: Any) -> None:
     """Draw the sidebar and the page; whatever goes wrong ends in a box that says what and what to do."""
     state.begin()
     theme = charts.theme()
-    st.html(STYLE.format(muted=style.THEMES[theme].muted, on_primary=style.text_on(ROOF[theme])))
+    st.html(STYLE.format(muted=style.THEMES[theme].muted, on_primary=style.text_on(ROOF[theme]),
+                         focus=ROOF[theme]))
     st.logo(LOGO.format(roof=ROOF[theme], ink=style.THEMES[theme].ink), size="large")
     token = store.token()
     if token and not store.shelves().knows(token):
@@ -128,7 +132,7 @@ _settled: dict[str, int] = {}
 def _next(page: Any) -> None:
     """At the foot of a page, the one to read after it and the question that it answers."""
     names = [name for entries in LIST.values() for name, _ in entries]
-    at = next((i for i, name in enumerate(names) if address(name) == page.url_path), 0)
-    if names[at] in text.NEXT:
-        following, question = text.NEXT[names[at]]
+    name = next((name for name in names if address(name) == (page.url_path or names[0])), "")
+    if name in text.NEXT:
+        following, question = text.NEXT[name]
         st.page_link(PAGES / f"{following}.py", label=question, icon=":material/arrow_forward:")
