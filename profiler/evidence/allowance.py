@@ -129,7 +129,7 @@ def _dram(facts: Facts, run: Run, stage: StagePrediction, quantity: str) -> Expe
     again: list[tuple[str, float]] = []
     if not stage.stays_in_l2(l2):
         if stage.refetch:
-            most, foreseen = _by_waves(launches, stage), _foreseen(run, launches, stage, l2)
+            most, foreseen = _by_waves(launches, stage), _foreseen(facts, run, launches, stage)
             again = [(WAVE_REFETCH, min(most, foreseen)),
                      (MASK_AGAIN if set(stage.refetch) == {"mask"} else REFETCH, max(0.0, most - foreseen))]
         elif stage.flops_visible and (stage.l2_to_sm is None or "l2_to_sm" in stage.at_least):
@@ -148,13 +148,14 @@ def _by_waves(launches: list[dict], stage: StagePrediction) -> float:
     return sum(min(most, (waves - 1) * stage.reads[tensor]) for tensor, most in stage.refetch.items())
 
 
-def _foreseen(run: Run, launches: list[dict], stage: StagePrediction, l2: int) -> float:
+def _foreseen(facts: Facts, run: Run, launches: list[dict], stage: StagePrediction) -> float:
     """What the waves of our own kernels must fetch again, predicted from the order of their programs; else 0."""
     row = launches[0] if len(launches) == 1 else {}
     if not (row.get("waves_per_sm") and row.get("grid")):
         return 0.0
     slots = round(math.prod(int(n) for n in row["grid"].split(",")) / row["waves_per_sm"])
-    found = wave_reads(run.config, stage.stage, stage.dram_read_bytes, slots, l2)
+    found = wave_reads(run.config, stage.stage, stage.dram_read_bytes, slots, facts.l2_size_bytes or 0,
+                       created=facts.bundle.profile.get("created") or "")
     return float(found.expected - found.once) if found else 0.0
 
 

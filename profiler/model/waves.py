@@ -16,9 +16,12 @@ from dataclasses import dataclass
 from profiler.model.counts import ceil_div, key_interval
 from profiler.model.pattern import Pattern
 from profiler.model.prediction import L2_COPIES
-from profiler.spec import RunConfig
+from profiler.spec import AttentionShape, RunConfig
 
-L2_SHARE_BYTES = 16 << 20  # flash2 forward works on as many heads at a time as have this much of K and V, at least 4
+# flash2 forward works on as many key heads at a time as have this much of K and V, at least 4, and since CAPPED_SINCE
+# on no more than half the L2 holds.
+L2_SHARE_BYTES = 16 << 20
+CAPPED_SINCE = "2026-11-30T06:55:29"
 Program = tuple[int, int, int, int]  # first head whose rows it walks, number of heads, [first, last) row
 
 
@@ -33,11 +36,13 @@ class WaveReads:
     each_wave: int
 
 
-def wave_reads(config: RunConfig, stage: str, once: int, slots: int, l2_size_bytes: int) -> WaveReads | None:
+def wave_reads(config: RunConfig, stage: str, once: int, slots: int, l2_size_bytes: int, *,
+               created: str = "") -> WaveReads | None:
     """For the stages of flash2 that walk rows, "attention", "keys" and "queries"; None for others and unknown tiles.
 
-    once: compulsory reads of the stage. slots: programs that the GPU holds at a time. Of what is walked, K and V (Q and
-    dO in the pass over keys), a row is 2·D·e bytes.
+    once: compulsory reads of the stage. slots: programs that the GPU holds at a time. created: when the profile was
+    made (ISO 8601, UTC), "" for now: the forward's order of programs has changed once. Of what is walked, K and V (Q
+    and dO in the pass over keys), a row is 2·D·e bytes.
     """
     p, side = config.parameters, {"keys": "key_", "queries": "query_"}.get(stage, "")
     m, n = p.get(f"{side}block_m"), p.get(f"{side}block_n")
@@ -49,7 +54,8 @@ def wave_reads(config: RunConfig, stage: str, once: int, slots: int, l2_size_byt
         pattern, own, walk_block = pattern.transposed(), int(n), int(m)
     row = 2 * config.shape.head_dim * config.shape.element_bytes
     intervals = [_walked(pattern, top, own, walk_block) for top in range(0, pattern.nq, own)]
-    programs = list(_order(config, stage, intervals))
+    half = 0 if "" < created < CAPPED_SINCE else l2_size_bytes // 2
+    programs = list(_order(config, stage, intervals, half))
     seen: dict[int, tuple[int, int]] = {}  # head → rows of it that an earlier wave read
     before: dict[int, tuple[int, int]] = {}
     walked_before = again_expected = again_always = 0
@@ -71,8 +77,8 @@ def wave_reads(config: RunConfig, stage: str, once: int, slots: int, l2_size_byt
     return WaveReads(ceil_div(len(programs), slots), once, once + again_expected, once + again_always)
 
 
-def _order(config: RunConfig, stage: str, intervals: list[tuple[int, int]]) -> Iterator[Program]:
-    """Programs in the order of their numbers. Heads are those of the walked tensors."""
+def _order(config: RunConfig, stage: str, intervals: list[tuple[int, int]], half: int) -> Iterator[Program]:
+    """Programs in the order of their numbers. Heads are those of the walked tensors. half: of the L2, 0: no cap."""
     s = config.shape
     group, heads, blocks = s.heads // s.kv_heads, s.batch * s.heads, range(len(intervals))
     if stage == "keys":
@@ -82,11 +88,18 @@ def _order(config: RunConfig, stage: str, intervals: list[tuple[int, int]]) -> I
         for head in range(heads):
             yield from ((head // group, 1, *intervals[block]) for block in reversed(blocks))
     else:
-        together = max(4, L2_SHARE_BYTES // max(1, 2 * s.nk * s.head_dim * s.element_bytes)) * group
+        together = heads_together(s, half) * group
         for first in range(0, heads, together):
             here = range(first, min(first + together, heads))
             for block in reversed(blocks):  # longest rows first, over the heads of a group
                 yield from ((head // group, 1, *intervals[block]) for head in here)
+
+
+def heads_together(s: AttentionShape, half: int) -> int:
+    """Key heads that flash2 forward works on at a time. half: bytes of half the L2, 0 for no cap."""
+    a_head = max(1, 2 * s.nk * s.head_dim * s.element_bytes)
+    wanted = max(4, L2_SHARE_BYTES // a_head)
+    return max(1, min(wanted, half // a_head)) if half else wanted
 
 
 def _walked(pattern: Pattern, top: int, own: int, block: int) -> tuple[int, int]:

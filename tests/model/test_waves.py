@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -84,9 +85,22 @@ def test_a_second_wave_by_hand():
 
 
 def test_heads_are_grouped_as_the_kernel_groups_them():
-    from kernels.plan import L2_SHARE_BYTES
+    """Nothing here is on a device, so that the kernel takes an H200's L2."""
+    from kernels.plan import L2_BYTES, head_group
 
-    assert waves.L2_SHARE_BYTES == L2_SHARE_BYTES
+    for heads, kv_heads, nk, d in ((16, 16, 16384, 128), (16, 16, 4096, 64), (8, 2, 65536, 128), (16, 16, 1 << 18, 128),
+                                   (32, 8, 512, 64)):
+        shape = AttentionShape(1, heads, 64, nk, d, kv_heads)
+        k = torch.empty((1, kv_heads, nk, d), dtype=torch.bfloat16, device="meta")
+        assert waves.heads_together(shape, L2_BYTES // 2) * (heads // kv_heads) == head_group(k, heads)
+
+
+def test_four_heads_until_half_the_l2_was_the_limit():
+    """K and V of a head are 8.4 MB and half the L2 is 31.5: three heads now, whose two copies and a wave's rows fit."""
+    config = RunConfig("flash2", AttentionShape(1, 16, 16384, 16384, 128), parameters={"block_m": 64, "block_n": 64})
+    now, then = (wave_reads(config, "attention", 0, 264, 62_914_560, created=day)
+                 for day in ("", "2026-11-30T04:21:51"))
+    assert then.expected == then.each_wave > 2 * now.expected  # a wave that meets two groups still walks six heads
 
 
 def test_tiles_that_are_not_known_are_not_predicted():
@@ -106,7 +120,8 @@ def test_an_h200_lies_between_once_and_each_wave():
                 continue
             (row,), stage = run.launches["attention"], run.predicted.stages[0]
             slots = round(int(row["grid"].split(",")[0]) / row["waves_per_sm"])
-            found = wave_reads(run.config, "attention", stage.dram_read_bytes, slots, facts.l2_size_bytes)
+            found = wave_reads(run.config, "attention", stage.dram_read_bytes, slots, facts.l2_size_bytes,
+                               created=facts.bundle.profile["created"])
             assert found.once <= row["dram_read_bytes"] <= 1.031 * found.each_wave, run.config.config_id
             if found.expected > found.once:
                 worst[run.shape] = found.expected / row["dram_read_bytes"]
