@@ -270,7 +270,7 @@ def _raw(bundle: Bundle, launch: int) -> pd.DataFrame:
     return bundle.reread(launch) if bundle.reread else bundle.raw(launch)
 
 
-def add_file(name: str, content: bytes | memoryview, progress: Progress | None = None) -> Source:
+def add_file(name: str, content: bytes, progress: Progress | None = None) -> Source:
     """Read an added file and put it on this visitor's shelf; raises FlashScopeError with what is wrong with it."""
     suffix = re.sub(r"[^A-Za-z0-9.-]", "", Path(name).suffix)[:20]
     handle, path = tempfile.mkstemp(prefix="flashscope-", suffix=suffix)

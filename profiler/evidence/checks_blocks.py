@@ -41,9 +41,9 @@ def theorem_l2_to_sm(facts: Facts, shape: AttentionShape) -> Outcome:
 def block_size_raises_intensity(facts: Facts, shape: AttentionShape) -> Outcome:
     """More query rows a block: fewer bytes from L2 to the SMs with every step, until another limit sets the time."""
     by_rows: dict[int, tuple[Run, float]] = {}
-    for r in facts.runs:
+    for r in facts.of(shape):
         rows, read = r.config.parameters.get("block_m"), r.total("l2_to_sm_bytes")
-        if r.shape == shape and r.config.direction == "forward" and rows and read is not None:
+        if r.config.direction == "forward" and rows and read is not None:
             best = by_rows.get(rows)
             if best is None or (r.timed("median_ns") or NEVER) < (best[0].timed("median_ns") or NEVER):
                 by_rows[rows] = r, read

@@ -80,15 +80,15 @@ NAMED = "launches that are named; every counter for it is here"
 TIMED = "unprofiled timings (time, memory, error): `python -m profiler run`"
 
 
-def evaluate(facts: Facts, shape: AttentionShape | None = None) -> list[Claim]:
+def evaluate(facts: Facts, shape: AttentionShape | None = None, checks: Sequence[Check] = CHECKS) -> list[Claim]:
     """All claims on one shape, or (None) on every shape of the bundle, in a fixed order."""
     if not facts.runs:
-        return [_undecided(facts, check) for check in CHECKS]
+        return [_undecided(facts, check) for check in checks]
     if shape is not None:
-        return [_claim(facts, check, shape) for check in CHECKS]
+        return [_claim(facts, check, shape) for check in checks]
     shapes = list(dict.fromkeys(r.shape for r in facts.runs))
     lead = default_shape(facts)
-    return [_sum_up(check, [_claim(facts, check, s) for s in shapes], lead) for check in CHECKS]
+    return [_sum_up(check, [_claim(facts, check, s) for s in shapes], lead) for check in checks]
 
 
 def default_shape(facts: Facts) -> AttentionShape | None:
@@ -161,13 +161,13 @@ def beside(claims: Sequence[Claim], facts: Facts, others: Sequence[Facts]) -> li
     Only profiles of the same GPU count, and the claim then names its ``source``: a decode, say, is no part of every
     suite. What a short sequence or a missing counter leaves open stays open.
     """
-    own = {check.id for check in CHECKS if check.suite}
-    open_ = {c.id for c in claims if c.verdict == CANNOT_TELL and c.id in own} if facts.runs else set()
-    if open_:
-        open_ -= {c.id for c in evaluate(facts) if c.verdict != CANNOT_TELL}
+    undecided = {c.id for c in claims if c.verdict == CANNOT_TELL} if facts.runs else set()
+    shapes = list(dict.fromkeys(r.shape for r in facts.runs))
+    open_ = [check for check in CHECKS if check.suite and check.id in undecided
+             and all(check.run(facts, s).verdict == CANNOT_TELL for s in shapes)]
     found: dict[str, Claim] = {}
     for f in (f for f in others if open_ and f.runs and f.gpu.get("name") == facts.gpu.get("name")):
-        for claim in evaluate(f):
-            if claim.id in open_ and claim.verdict != CANNOT_TELL and claim.id not in found:
+        for claim in evaluate(f, checks=open_):
+            if claim.verdict != CANNOT_TELL and claim.id not in found:
                 found[claim.id] = replace(claim, source=f.bundle.name)
     return [found.get(claim.id, claim) for claim in claims]

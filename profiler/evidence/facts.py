@@ -162,8 +162,19 @@ class Facts:
 
     def tunings(self, config: RunConfig) -> list[Run]:
         """Every run that differs from ``config`` in tuning parameters at most."""
-        return [r for r in self.runs if r.shape == config.shape and r.config.direction == config.direction
+        return [r for r in self.of(config.shape) if r.config.direction == config.direction
                 and r.config.implementation == config.implementation]
+
+    def of(self, shape: AttentionShape) -> list[Run]:
+        """Every run on a shape, in either direction."""
+        return self._by_shape.get(shape, [])
+
+    @cached_property
+    def _by_shape(self) -> dict[AttentionShape, list[Run]]:
+        found: dict[AttentionShape, list[Run]] = {}
+        for r in self.runs:
+            found.setdefault(r.shape, []).append(r)
+        return found
 
     @cached_property
     def _best(self) -> dict[tuple[str, AttentionShape], dict[str, Run]]:

@@ -54,6 +54,9 @@ def read(path: Path, name: str) -> Frame:
             except (IndexError, ValueError) as error:
                 raise DamagedFile(f"{name} is damaged {start} bytes from its start, where a block header should be.",
                                   remedy=REMEDY) from error
+            if not header:  # else a file of zeros would be millions of empty blocks
+                raise DamagedFile(f"{name} is damaged {start} bytes from its start: a block there says nothing.",
+                                  remedy=REMEDY)
             payload = 0
             for number, value in header:
                 if number == 2 and isinstance(value, int):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import streamlit as st
+from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from profiler.dashboard import store, text
 from profiler.dashboard.components import boxes
@@ -26,9 +27,10 @@ def sidebar() -> None:
         files = st.file_uploader(text.ADD_TITLE, accept_multiple_files=True, key=f"fs.upload.{turn}",
                                  help=text.ADD_HELP)
         if files:
-            found = [_reading(file.name, partial(store.add_file, file.name, file.getbuffer())) for file in files]
+            found = [_reading(file.name, partial(store.add_file, file.name, file.getvalue())) for file in files]
             session[PROBLEMS] = [problem for problem in found if problem]
             session[ROUND] = turn + 1
+            _release(files)
             st.rerun()
         _samples()
         _added()
@@ -37,6 +39,15 @@ def sidebar() -> None:
         if i == len(session[PROBLEMS]) - 1 and st.button(text.DISMISS, key="fs.upload.dismiss"):
             session[PROBLEMS] = []
             st.rerun()
+
+
+def _release(files: Sequence[Any]) -> None:
+    """Let go of the bytes of uploads that were read: Streamlit keeps them until the browser's tab is closed."""
+    context = get_script_run_ctx()
+    if context is None:
+        return
+    for file in files:
+        context.uploaded_file_mgr.remove_file(context.session_id, file.file_id)
 
 
 def _reading(name: str, add: Callable[[store.Progress], Any]) -> FlashScopeError | None:
