@@ -49,11 +49,11 @@ def choose(default: Sequence[str] | None = None, compare: bool = True, need_shap
     with st.container(horizontal=True, vertical_alignment="bottom"):
         source = everything[_source(everything, prefer)]
         bundle = store.load(source)
-        table = store.derive(source, configurations)
-        if table.empty:
+        rows = store.derive(source, rows_of)
+        if not rows:
             chosen = None if need_shape else View(source, bundle)
         else:
-            chosen = _rest(source, bundle, table, over_n)
+            chosen = _rest(source, bundle, rows, over_n)
     if chosen is None:
         boxes.no_shapes(source, pages=("roofline", "launches"))
     return chosen if chosen is None or chosen.shape is None or not compare else _compare(chosen, default)
@@ -88,7 +88,7 @@ def common_shape(bundles: dict[str, Bundle], tables: dict[str, pd.DataFrame]) ->
     shared = known.groupby([*SHAPE, "mask", "direction"])["source"].transform("nunique")
     known = known[shared == shared.max()]
     first = known["source"].iloc[0]
-    return _rest(store.Source(first, first, "", ""), bundles[first], known, over_n=False)
+    return _rest(store.Source(first, first, "", ""), bundles[first], known.to_dict("records"), over_n=False)
 
 
 def _source(everything: dict[str, store.Source], prefer: str = "") -> str:
@@ -98,19 +98,18 @@ def _source(everything: dict[str, store.Source], prefer: str = "") -> str:
     return state.select(text.SOURCE, store.SOURCE_PARAMETER, names, (recorded or list(names))[0], width=300)
 
 
-def _rest(source: store.Source, bundle: Bundle, table: pd.DataFrame, over_n: bool) -> View:
-    rows = table[SHAPE].drop_duplicates().to_dict("records")
-    default = default_shape(rows, table)
-    shapes = families(rows, default) if over_n else {shape_key(row): shape_words(row) for row in rows}
+def _rest(source: store.Source, bundle: Bundle, rows: Sequence[dict], over_n: bool) -> View:
+    distinct = list({row["key"]: row for row in rows}.values())
+    default = default_shape(distinct, rows)
+    shapes = families(distinct, default) if over_n else {row["key"]: shape_words(row) for row in distinct}
     key = state.select(text.SHAPE, "shape", shapes, default, width=350)
-    table = table[table["key"] == key]
-    mask = _unless_one(text.MASK, "mask", table["mask"], "full", 110)
-    table = table[table["mask"] == mask]
-    direction = _unless_one(text.DIRECTION, "direction", table["direction"], "forward", 130)
-    table = table[table["direction"] == direction]
-    names = tuple(table["implementation"].unique())
-    first = table.iloc[0]
-    shape = AttentionShape(**{name: int(first[name]) for name in SHAPE[:-1]}, dtype=str(first["dtype"]), mask=mask)
+    rows = [row for row in rows if row["key"] == key]
+    mask = _unless_one(text.MASK, "mask", rows, "full", 110)
+    rows = [row for row in rows if row["mask"] == mask]
+    direction = _unless_one(text.DIRECTION, "direction", rows, "forward", 130)
+    rows = [row for row in rows if row["direction"] == direction]
+    names = tuple(dict.fromkeys(row["implementation"] for row in rows))
+    shape = AttentionShape(**{name: int(rows[0][name]) for name in SHAPE[:-1]}, dtype=str(rows[0]["dtype"]), mask=mask)
     return View(source, bundle, shape, direction, names, names)
 
 
@@ -126,8 +125,8 @@ def _compare(view: View, default: Sequence[str] | None) -> View | None:
     return replace(view, implementations=tuple(picked), controls=controls)
 
 
-def _unless_one(label: str, name: str, values: pd.Series, default: str, width: int) -> str:
-    options = {value: value for value in values.unique()}
+def _unless_one(label: str, name: str, rows: Sequence[dict], default: str, width: int) -> str:
+    options = {row[name]: row[name] for row in rows}
     if len(options) == 1:
         return next(iter(options))
     return state.select(label, name, options, default, width=width)
@@ -138,10 +137,10 @@ def families(rows: Sequence[dict], default: str) -> dict[str, str]:
     groups: dict[tuple, list[dict]] = {}
     for row in rows:
         groups.setdefault(tuple(row[name] for name in SHAPE if name not in ("nq", "nk")), []).append(row)
-    options = {}
+    options: dict[str, str] = {}
     for group in groups.values():
-        keys = [shape_key(row) for row in group]
-        first = next((key for key in (state.wish("shape"), default) if key in keys), keys[-1])
+        keys = [row["key"] for row in group]
+        first = str(next((key for key in (state.wish("shape"), default) if key in keys), keys[-1]))
         ends = dict.fromkeys(units.whole(end(int(row["nq"]) for row in group)) for end in (min, max))
         options[first] = shape_words(group[0], n=" … ".join(ends))
     return options
@@ -156,12 +155,19 @@ def configurations(bundle: Bundle) -> pd.DataFrame:
     return table.assign(key=[shape_key(row) for row in table.to_dict("records")])
 
 
-def default_shape(rows: Sequence[dict], table: pd.DataFrame) -> str:
+def rows_of(bundle: Bundle) -> list[dict]:
+    """The same as records: choosing among few rows needs no table."""
+    return configurations(bundle).to_dict("records")
+
+
+def default_shape(distinct: Sequence[dict], rows: Sequence[dict]) -> str:
     """The shape nearest to N 4096, D 64 among those that naive and another implementation ran, if any."""
-    naive = table["implementation"].str.startswith("naive")
-    both = set(table["key"][naive]) & set(table["key"][~naive])
-    nearest = min(rows, key=lambda row: (shape_key(row) not in both, abs(row["nq"] - 4096), abs(row["head_dim"] - 64)))
-    return shape_key(nearest)
+    ran: dict[str, set[bool]] = {}
+    for row in rows:
+        ran.setdefault(row["key"], set()).add(row["implementation"].startswith("naive"))
+    nearest = min(distinct, key=lambda row: (len(ran[row["key"]]) < 2, abs(row["nq"] - 4096),
+                                             abs(row["head_dim"] - 64)))
+    return nearest["key"]
 
 
 def default_compare(names: Iterable[str], wanted: Sequence[str] | None) -> list[str]:
