@@ -20,6 +20,7 @@ from typing import Any
 import torch
 import triton
 import triton.language as tl
+from torch._subclasses.fake_tensor import FakeTensor
 
 from kernels.checks import check_flag, resolve_scale
 from kernels.errors import UnsupportedCall
@@ -382,8 +383,15 @@ def flash_attention_decode(
     Returns O (B, Hq, Nq, D) in q's dtype and, if asked, LSE (B, Hq, Nq), float32, natural logarithm. A query that sees
     no key gets 0 and -inf. A length below 0, or beyond the cache once Nnew is added, makes that sequence's output and
     LSE NaN and leaves its cache as it was: lengths live on the device, and checking them sooner means waiting for it.
-    Raises UnsupportedCall before any launch.
+    Raises UnsupportedCall before any launch. torch.compile takes it whole (kernels.decode_operator; no stages then).
     """
+    if torch.compiler.is_compiling() or type(q) is FakeTensor:
+        from kernels import decode_operator
+
+        o, lse = decode_operator.call(q, k_cache, v_cache, cache_seqlens=cache_seqlens, page_table=page_table,
+                                      k_new=k_new, v_new=v_new, num_splits=num_splits, causal=causal, window=window,
+                                      softcap=softcap, scale=scale, tuning=tuning)
+        return (o, lse) if return_lse else o
     _check_tensors(q, k_cache, v_cache, cache_seqlens, page_table, k_new, v_new)
     _check_options(num_splits, window, softcap, tuning)
     for name, flag in (("causal", causal), ("return_lse", return_lse)):

@@ -120,8 +120,8 @@ def lse_rounding(exact_lse: torch.Tensor) -> float:
 
     L = |LSE|. P = exp2(s · log2(e) - stat), one multiply-add, after five roundings of numbers of L's size, each at most
     u · L: the forward adds m and log2(l), and multiplies by ln(2), itself rounded; the backward multiplies by -log2(e),
-    rounded too. All elements of a row have the same factor, so dQ of a row, and each row's share of dK and dV, is off by
-    at most that factor. At L 59,516 it is 1.8%; for L below 33 it is below 1e-5, the floor.
+    rounded too. All elements of a row have the same factor, so dQ of a row, and each row's share of dK and dV, is off
+    by at most that factor. At L 59,516 it is 1.8%; for L below 33 it is below 1e-5, the floor.
     """
     lengths = exact_lse[torch.isfinite(exact_lse)].abs()
     return math.expm1(5 * 2.0**-24 * (lengths.max().item() if lengths.numel() else 0.0))
