@@ -43,11 +43,10 @@ def sidebar() -> None:
 
 def _release(files: Sequence[Any]) -> None:
     """Let go of the bytes of uploads that were read: Streamlit keeps them until the browser's tab is closed."""
-    context = get_script_run_ctx()
-    if context is None:
-        return
-    for file in files:
-        context.uploaded_file_mgr.remove_file(context.session_id, file.file_id)
+    context: Any = get_script_run_ctx()
+    forget = getattr(getattr(context, "uploaded_file_mgr", None), "remove_file", None)
+    for file in files if forget else ():
+        forget(context.session_id, file.file_id)
 
 
 def _reading(name: str, add: Callable[[store.Progress], Any]) -> FlashScopeError | None:
