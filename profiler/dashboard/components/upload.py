@@ -45,7 +45,9 @@ def _release(files: Sequence[Any]) -> None:
     """Let go of the bytes of uploads that were read: Streamlit keeps them until the browser's tab is closed."""
     context: Any = get_script_run_ctx()
     forget = getattr(getattr(context, "uploaded_file_mgr", None), "remove_file", None)
-    for file in files if forget else ():
+    if forget is None:
+        return
+    for file in files:
         forget(context.session_id, file.file_id)
 
 
