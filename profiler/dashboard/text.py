@@ -291,7 +291,7 @@ ROLES_TITLE = "What these launches do in attention: {count} of {all} kernels nam
 ROLES_LEAD = ("Proposed from kernel names, NVTX ranges and HBM bytes; change what is wrong. Once used, they are part "
               "of this link, and Compare, Roofline and Evidence go by them.")
 ROLES_USE, ROLES_FORGET = "Use these roles", "Forget them"
-ROLES_COLUMNS = {"kernel": "kernel", "range": "range", "launches": "launches", "role": "role", "why": "why"}
+ROLES_COLUMNS = {"kernel": "kernel", "role": "role", "why": "why", "range": "range", "launches": "launches"}
 ROLE_NAMES = {"": "none", "scores": "score matmul", "scale": "scale", "mask": "mask", "softmax": "softmax",
               "values": "value matmul", "attention": "fused attention", "merge": "merge of parts"}
 ROLE_CHOSEN = "chosen by you"

@@ -81,8 +81,9 @@ def lacking(bundle: Bundle, purpose: str) -> None:
     """The command that collects what is lacking for "evidence", "roofline" or "occupancy"; nothing if complete."""
     from profiler import metrics
 
-    idle = bool(bundle.launches["tensor_flops"].eq(0).all())  # then the Tensor Cores' peak would say nothing
-    columns = [name for name in metrics.PURPOSES[purpose] if not (idle and name == "tensor_peak_flops_per_s")]
+    work = bundle.launches[bundle.launches["tensor_flops"].ne(0).fillna(True)]  # else the peak would say nothing
+    known = bool(work["tensor_peak_flops_per_s"].notna().all())
+    columns = [name for name in metrics.PURPOSES[purpose] if not (known and name == "tensor_peak_flops_per_s")]
     command = metrics.advice(bundle, columns)
     if command:
         absent = [text.TITLES[name] for name in columns if bundle.launches[name].isna().any()]

@@ -55,10 +55,10 @@ def groups(bundle: Bundle) -> list[roles.Group]:
 
 
 def table(found: list[roles.Group], chosen: dict[int, str]) -> pd.DataFrame:
-    """A row a kernel: name, range, launches, role and why."""
-    rows = [{"kernel": g.kernel, "range": g.range, "launches": g.launches,
-             "role": text.ROLE_NAMES[roles.effective(g, chosen)],
-             "why": text.ROLE_CHOSEN if g.first in chosen else g.proposed.why if g.proposed else ""} for g in found]
+    """A row a kernel: name, role and why, range, launches."""
+    rows = [{"kernel": g.kernel, "role": text.ROLE_NAMES[roles.effective(g, chosen)],
+             "why": text.ROLE_CHOSEN if g.first in chosen else g.proposed.why if g.proposed else "",
+             "range": g.range, "launches": g.launches} for g in found]
     return pd.DataFrame(rows).rename(columns=text.ROLES_COLUMNS)
 
 
