@@ -38,6 +38,11 @@ class Block:
     def open(self) -> bool:
         return 0 < self.rules < (3 if self.columns else 2)
 
+    def close(self) -> None:
+        """The next section begins: this one has no lines of dashes, two, or three if it names its columns."""
+        self.damaged += self.rules not in (0, 2, 3)
+        self.rules, self.columns = 0, []
+
 
 def find(lines: list[str]) -> list[Block]:
     """The kernels of a text page in order; lines that belong to none are passed over."""
@@ -50,6 +55,8 @@ def find(lines: list[str]) -> list[Block]:
             blocks[-1].damaged += 1
         head = _head(line)
         if head:
+            for last in blocks[-1:]:
+                last.close()
             blocks.append(head)
             spans = None
         elif not blocks:
@@ -60,7 +67,7 @@ def find(lines: list[str]) -> list[Block]:
         elif not line.strip() or line.strip().startswith("Section:"):
             spans = None
             if line.strip():
-                blocks[-1].rules, blocks[-1].columns = 0, []
+                blocks[-1].close()
         elif spans is None:
             match = _NVTX.fullmatch(line)
             if match:
@@ -107,6 +114,8 @@ def cells(blocks: list[Block]) -> Iterator[tuple[str, str]]:
 def collect(blocks: list[Block], out: RawFile) -> None:
     """Append the kernels of a page to ``out``. A summary's value is the average; minimum and maximum stay beside it."""
     summed = 0
+    if blocks:
+        blocks[-1].damaged += blocks[-1].rules > 3
     if blocks and (blocks[-1].open or not blocks[-1].rules):
         out.notes.append("The page ends inside a table: it is cut short, and its last value may be too.")
     damaged = sum(block.damaged for block in blocks)

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Iterable
 
 from profiler import metrics
+from profiler.parse import nvtx
 from profiler.parse.tables import IDENTITY
 
+# How counters are rolled up: any other part after a dot is none of ncu's.
+_ROLLED = (r"sum|avg|min|max|pct|ratio|max_rate|per_second|per_pass|per_cycle_(?:in_)?(?:elapsed|active|region|frame)|"
+           r"(?:pct_of_)?peak_(?:sustained|burst)(?:_(?:active|elapsed|region|frame))?(?:_per_second)?")
+_SHAPE = re.compile(rf"(?:\w+:)?[A-Za-z0-9]\w*?__\w+(?:\.(?:{_ROLLED}))*(?: ?[\[(].*)?")
 OPERATIONS = ("mma", "add", "mul", "fma")  # one letter before these is an operand type: hmma and dmma are both right
 KNOWN = metrics.raw_names() | metrics.SHOWN_NAMES
 
@@ -21,9 +27,12 @@ def notes(found: Iterable[str], header: Iterable[str] = ()) -> list[str]:
     names = set(found) | columns
     known = KNOWN | IDENTITY if columns else KNOWN
     said = []
-    for name in sorted(names - KNOWN - IDENTITY):
+    for name in sorted(name for name in names - KNOWN - IDENTITY if not nvtx.is_push_pop(name)
+                       and not nvtx.is_start_end(name)):
         gaps = (gap for gap in _gaps(name) if not gap[1].startswith(OPERATIONS))
         near = {one for gap in gaps for one in _index(bool(columns)).get(gap, ())} & known - names
+        if not near and (":PL_Type:" in name or ("__" in name and not _SHAPE.fullmatch(name))):
+            said.append(f"{name[:120]!r} is not shaped as ncu's names are: the file may be damaged there.")
         if near:
             said.append(f"{name!r} is no name that is used and one letter from {min(near)!r}, which is missing: "
                         "the file may be damaged there.")

@@ -68,6 +68,8 @@ def read(data: bytes, progress: Callable[[int, int], None] = lambda done, total:
     last = lines[-1].rstrip()
     if found and found[-1].delimiter in last and not last.startswith("==") and not last.endswith('"'):
         out.notes.append("The file ends without a line break: its last value may be cut short.")
+    if pages and last and not last.startswith("=="):
+        out.notes.append("The page ends without a line break: it may be cut short.")
     if any(b.invocations is not None for b in pages):
         out.notes.append("Unverified: no real summary page as text could be had to check this form.")
     if any(b.ranges for b in pages):

@@ -62,19 +62,24 @@ def wide(launches: list[Launch], delimiter: str = ",", quote: bool = True, ident
     return "\n".join(lines) + "\n"
 
 
-def page(launches: list[Launch]) -> str:
+def page(launches: list[Launch], invocations: int = 0) -> str:
+    """The details page as text; with invocations, a summary over so many of them, whose minimum and maximum are the
+    average."""
     lines = ["[77] app@127.0.0.1"]
-    for launch in launches:
-        lines.append(f"  {launch.kernel} {launch.grid}x{launch.block}, Context 1, Stream 7, Device 0, CC {launch.cc}")
-        width = [max([len(head), *(len(text) for text in texts)]) for head, texts in (
-            ("Metric Name", launch.metrics), ("Metric Unit", [u for _, u in launch.metrics.values()]),
-            ("Metric Value", [v for v, _ in launch.metrics.values()]))]
+    heads = ("Metric Name", "Metric Unit", *(("Minimum", "Maximum", "Average") if invocations else ("Metric Value",)))
+    for number, launch in enumerate(launches):
+        where = f"Invocations {invocations + number}" if invocations else "Context 1, Stream 7"
+        place = f"Device 0, CC {launch.cc}, {where}" if invocations else f"{where}, Device 0, CC {launch.cc}"
+        lines.append(f"  {launch.kernel} {launch.grid}x{launch.block}, {place}")
+        rows = [(name, unit, *(value,) * (len(heads) - 2)) for name, (value, unit) in launch.metrics.items()]
+        width = [max(map(len, cells)) for cells in zip(heads, *rows)]
         rule = "    " + " ".join("-" * w for w in width)
-        head = f"    {'Metric Name':<{width[0]}} {'Metric Unit':>{width[1]}} {'Metric Value':>{width[2]}}"
-        lines += ["    Section: Section", rule, head, rule]
-        for name, (value, unit) in launch.metrics.items():
-            lines.append(f"    {name:<{width[0]}} {unit:>{width[1]}} {value:>{width[2]}}")
-        lines += [rule, "", "    INF   A remark, 12,5 of it.", ""]
+
+        def line(cells: tuple[str, ...], width: list[int] = width) -> str:
+            return "    " + " ".join([f"{cells[0]:<{width[0]}}", *(f"{c:>{w}}" for c, w in zip(cells[1:], width[1:]))])
+
+        lines += ["    Section: Section", rule, line(heads), rule, *map(line, rows), rule, "",
+                  "    INF   A remark, 12,5 of it.", ""]
     return "\n".join(lines) + "\n"
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -39,11 +41,47 @@ def tables(draw):
     return units, rows
 
 
+def summed(launches: list[Launch]) -> str:
+    """A summary in CSV: of each launch so many invocations as no other has, all alike."""
+    return forms.summary([(launch, number + 1, {name: (unit, value, value, value)
+                                                for name, (value, unit) in launch.metrics.items()})
+                          for number, launch in enumerate(launches)])
+
+
+def parted(launches: list[Launch]) -> str:
+    """Half of the metrics of each launch in a long table, the others in a wide one behind it."""
+    names = [name for _, name, _ in COUNTERS]
+    halves = [[replace(one, metrics={name: one.metrics[name] for name in part}) for one in launches]
+              for part in (names[:2], names[2:])]
+    return forms.long(halves[0]) + "==PROF== Disconnected\n" + forms.wide(halves[1])
+
+
+FORMS = {
+    "long": forms.long, "long, rules": lambda t: forms.long(t, rules=True), "long, tabs": lambda t: forms.long(t, "\t"),
+    "long, unquoted": lambda t: forms.long(t, ";", quote=False), "wide": forms.wide,
+    "wide, semicolons": lambda t: forms.wide(t, ";"), "wide, unquoted": lambda t: forms.wide(t, quote=False),
+    "wide without identity": lambda t: forms.wide(t, identity=False), "page": forms.page,
+    "summary": summed, "summary page": lambda t: forms.page(t, invocations=3), "two tables": parted,
+}
+OUTPUT = ("", "==PROF== Profiling \"k\": 0%....100% - 8 passes", "loss, 0.5, ok", "epoch 1 of 3", "{\"step\": 1}")
+dress = st.tuples(st.sampled_from(("utf-8", "utf-8-sig", "utf-16")), st.sampled_from(("\n", "\r\n", "\r")),
+                  st.lists(st.tuples(st.integers(0, 10**6), st.sampled_from(OUTPUT)), max_size=4))
+
+
+def dressed(text: str, form: str, clothes: tuple[str, str, list[tuple[int, str]]]) -> bytes:
+    """The text with program output between its lines (around them for a page), in an encoding, with line endings."""
+    codec, ending, output = clothes
+    lines = text.split("\n")
+    for at, line in output:
+        lines.insert(0 if "page" in form else at % len(lines), line)
+    return ending.join(lines).encode(codec)
+
+
 @pytest.mark.parametrize("number_format", FORMATS)
-@pytest.mark.parametrize("form", ["long", "wide", "wide, semicolons", "wide without identity", "page"])
-@given(table=tables())
-@settings(max_examples=60, deadline=None)
-def test_a_table_reads_back(form, number_format, table):
+@pytest.mark.parametrize("form", FORMS)
+@given(table=tables(), clothes=dress)
+@settings(max_examples=12, deadline=None)
+def test_a_table_reads_back(form, number_format, table, clothes):
     units, rows = table
     group, mark = FORMATS[number_format]
     hundredths = {name: 1 if units[name] in WHOLE else 100 for _, name, _ in COUNTERS}
@@ -54,9 +92,7 @@ def test_a_table_reads_back(form, number_format, table):
     # one value that leaves no doubt of the decimal mark, as any real file holds
     launches.append(Launch("sure", metrics={name: (printed(1234.5, group, mark, False), units[name]) for _, name,
                                             _ in COUNTERS}))
-    text = {"long": forms.long, "wide": forms.wide, "wide, semicolons": lambda t: forms.wide(t, ";"),
-            "wide without identity": lambda t: forms.wide(t, identity=False), "page": forms.page}[form](launches)
-    bundle = read(text)
+    bundle = read(dressed(FORMS[form](launches), form, clothes))
     assert len(bundle.launches) == len(launches)
     if form != "wide without identity":
         assert column(bundle, "kernel") == [launch.kernel for launch in launches]
