@@ -49,17 +49,16 @@ def bundle(browser: Any, folder: Path) -> None:
     for name, ours in (("large", True), ("large-report", False)):
         made = large.bundle(folder / "data" / name, ours=ours)
         print(f"{name}: {sum(f.stat().st_size for f in made.iterdir()) / 1e6:.0f} MB on disk")
-    for cold in (True, False):
-        print(f"{'page':38} {'source':14} {'first s':>8} {'at rest s':>10} {'received kB':>12} {'CPU s':>6} "
-              f"{'RSS MB':>7}")
+    heads = (f"{'page':38} {'source':14} {'first s':>8} {'at rest s':>10} {'received kB':>12} {'CPU s':>6} "
+             f"{'RSS MB':>7}")
+    print(f"the first visitor of a fresh server\n{heads}")
+    for page, source in (("", "large"), ("roofline", "large"), ("roofline", "large-report")):
+        with server(folder / "data") as address:
+            show(browser, address, page, source, PAGES[page, source])
+    print(f"one server, page after page, each by a new visitor\n{heads}")
+    with server(folder / "data") as address:
         for (page, source), content in PAGES.items():
-            if cold and page not in ("", "roofline"):
-                continue
-            with server(folder / "data") as address:
-                if not cold:
-                    open_page(browser, f"{address}?source=large", CHART)
-                show(browser, address, page, source, content)
-        print("above: the first visitor of a fresh server, below: a later one" if cold else "")
+            show(browser, address, page, source, content)
 
 
 def show(browser: Any, address: str, page: str, source: str, content: str) -> None:
