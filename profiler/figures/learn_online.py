@@ -45,5 +45,6 @@ def terms(steps: Sequence[Sequence[float]], news: Sequence[int], labels: Sequenc
     c.figure.update_layout(barmode="overlay")
     ticks = [canvas.step(reach) * i for i in range(int(reach / canvas.step(reach)) + 1)]
     c.figure.update_xaxes(range=[0, reach], title_text=axis, tickvals=ticks, ticktext=[units.tick(v) for v in ticks])
-    c.figure.update_yaxes(autorange="reversed", categoryorder="array", categoryarray=list(labels), showgrid=False)
+    c.figure.update_yaxes(autorange="reversed", categoryorder="array", categoryarray=list(labels), showgrid=False,
+                           ticklabelstandoff=6)
     return canvas.finish(c, pd.DataFrame(rows))

@@ -51,7 +51,7 @@ def beside_levels(bars: Sequence[Bar], levels: Mapping[str, float], axis: str, t
                       "font": {"size": s.small, "color": c.theme.ink}})
     annotate(c, notes, lines)
     c.figure.update_xaxes(**canvas.log_axis(low, high, "B"), title_text=axis)
-    c.figure.update_yaxes(autorange="reversed", showgrid=False)
+    c.figure.update_yaxes(autorange="reversed", showgrid=False, ticklabelstandoff=6)
     rows = [{"what": name, "bytes": value, "kind": "derived"} for name, value, _ in bars]
     rows += [{"what": name, "bytes": value, "kind": "capacity"} for name, value in levels.items()]
     return canvas.finish(c, pd.DataFrame(rows))

@@ -16,8 +16,8 @@ from profiler.export import arrange, story
 from profiler.export.story import Pick, Plan, Story
 from profiler.spec import AttentionShape
 
-WIDTHS = {text.TALK_SHOW: 70, text.TALK_ORDER: 70, text.TALK_SCREEN: 190, text.TALK_FOUND: 480,
-          text.TALK_TITLE: 240}  # pixels; with rows of two lines no finding is cut
+WIDTHS = {text.TALK_SHOW: 62, text.TALK_ORDER: 64, text.TALK_SCREEN: 170, text.TALK_FOUND: 610,
+          text.TALK_TITLE: 180}  # pixels: findings in full on a window of 1440
 FIRST = {"roofline": "roofline", "memory-io": "theorem", "occupancy": "occupancy", "scaling": "generations",
          "": "again", "launches": "launches"}  # page -> the screen the stage opens at
 
@@ -102,7 +102,7 @@ def edited(plan: Plan, ready: Story) -> Plan:
         text.TALK_TITLE: [p.title for p in picks], "id": [p.id for p in picks], "shape": [p.shape for p in picks]})
     chosen = st.data_editor(
         rows, hide_index=True, key="talk.story", num_rows="fixed",
-        disabled=[text.TALK_SCREEN, text.TALK_FOUND], row_height=52,
+        disabled=[text.TALK_SCREEN, text.TALK_FOUND],
         column_config={"id": None, "shape": None, **{name: st.column_config.Column(width=width)
                                                      for name, width in WIDTHS.items()}})
     kept = chosen[chosen[text.TALK_SHOW].astype(bool)].sort_values(text.TALK_ORDER, kind="stable")

@@ -16,7 +16,7 @@ from profiler.spec import AttentionShape
 
 def draw(words: Words, common: Words) -> None:
     st.markdown(words("lead"))
-    one, two, three, four = st.columns(4)
+    one, two, three, four = st.columns([2, 2, 2, 3])
     with one:
         n = parts.slider(words("n"), "n", parts.POWERS[4:], 8192)
     with two:
