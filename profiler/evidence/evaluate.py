@@ -75,6 +75,9 @@ CHECKS: tuple[Check, ...] = (
 NO_RANGES = ("No claim can be checked without knowing which launch is which (implementation, step, shape), and this "
              "source has no ranges that say it. Profile with `python -m profiler run`, or annotate the ranges in "
              "domain flashscope.")
+NEED_NAIVE = frozenset(("same_flops", "naive_passes", "memory_linear", "speedup", "occupancy_not_speed",
+                        "naive_memory_bound", "small_n_no_profit"))
+NO_NAIVE = "naive attention beside flash, which this profile does not hold on this shape."
 NO_LAUNCHES = "This profile holds no profiled launch, so nothing about bytes or operations can be checked."
 NAMED = "launches that are named; every counter for it is here"
 TIMED = "unprofiled timings (time, memory, error): `python -m profiler run`"
@@ -105,7 +108,8 @@ def _claim(facts: Facts, check: Check, shape: AttentionShape) -> Claim:
     missing, sentence = "", out.sentence
     if out.verdict == CANNOT_TELL:
         counters = _absent(check, facts.rows_of(shape))
-        missing = f"{out.missing} Missing {counters}." if counters else out.missing
+        lacking = NO_NAIVE if check.id in NEED_NAIVE and facts.naive(shape) is None else out.missing
+        missing = f"{lacking} Missing {counters}." if counters else lacking
         sentence = f"{out.sentence} It needs {missing}"
     return Claim(check.id, check.statement, out.verdict, sentence, out.value, out.unit, check.tolerance, out.inputs,
                  missing, out.kind, check.figure, shape)

@@ -90,6 +90,13 @@ def test_a_larger_block_moves_fewer_bytes(tuning):
     assert claim.verdict == "holds" and claim.value == pytest.approx((1 + 2 * 64) / (1 + 2 * 16), rel=1e-3)
 
 
+def test_one_cause_is_told_in_one_way(tuning):
+    """Seven claims need naive, which the tuning profile does not hold: one and the same reason."""
+    _, claims = tuning
+    lacking = [c.missing for c in claims.values() if "naive attention beside flash" in c.missing]
+    assert len(lacking) == 7 and len(set(lacking)) == 1
+
+
 def test_eight_warps_on_64_rows_compute_the_scores_twice(tuning):
     bundle, _ = tuning
     found = rows(bundle, "flash2", "attention")
