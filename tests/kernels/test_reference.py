@@ -49,6 +49,24 @@ def test_window_counts_both_ends():
     assert out.flatten().tolist() == pytest.approx([1.5, 2.0, 2.5, 2.5])
 
 
+def test_options_by_hand():
+    q, k, v = column(1.0), column(0.0, LN3), column(4.0, 8.0)
+    # A sink of ln 4 beside scores 0 and ln 3: exponentials 1, 3 and 4, O = (1·4 + 3·8)/8, LSE = ln 8.
+    out, lse = reference_attention(q, k, v, scale=1.0, sinks=torch.tensor([math.log(4.0)], dtype=torch.float64))
+    assert out.item() == pytest.approx(3.5, rel=1e-14) and lse.item() == pytest.approx(math.log(8.0), rel=1e-14)
+    # ALiBi of slope ln 3: the one query stands at key 1, so key 0 loses ln 3 and key 1 nothing: exponentials 1/3 and 3.
+    out, _ = reference_attention(q, k, v, scale=1.0, alibi_slopes=torch.tensor([LN3], dtype=torch.float64))
+    assert out.item() == pytest.approx((4 / 3 + 24) / (10 / 3), rel=1e-14)
+    # A bias of ln 6 on key 0: exponentials 6 and 3. A padding mask on key 1: only key 0 is left.
+    bias = torch.tensor([math.log(6.0), 0.0], dtype=torch.float64)
+    assert reference_attention(q, k, v, scale=1.0, attn_bias=bias)[0].item() == pytest.approx(48 / 9, rel=1e-14)
+    padding = torch.tensor([[True, False]])
+    assert reference_attention(q, k, v, scale=1.0, key_padding_mask=padding)[0].item() == 4.0
+    # A cap of 1 makes ln 3 tanh(ln 3) = (9 - 1)/(9 + 1) = 0.8, before the bias is added.
+    _, lse = reference_attention(q, k, v, scale=1.0, softcap=1.0, attn_bias=bias)
+    assert lse.item() == pytest.approx(math.log(6.0 + math.exp(0.8)), rel=1e-14)
+
+
 def test_query_heads_share_key_heads_in_contiguous_groups():
     q = torch.zeros(1, 6, 1, 1, dtype=torch.float64)
     k = torch.zeros(1, 2, 1, 1, dtype=torch.float64)
