@@ -37,8 +37,8 @@ def _work(facts: Facts, run: Run) -> Work:
     matmul, core, special = (run.total(c) for c in ("tensor_flops", "fp32_flops", "special_ops"))
     known = core is not None and special is not None and bool(matmul)
     longest = max(run.rows, key=lambda row: row["duration_ns"] or 0)
-    raw = facts.bundle.metrics
-    values = dict(raw.loc[raw["launch"].eq(longest["launch"]), ["metric", "value"]].itertuples(index=False))
+    raw = facts.bundle.raw(int(longest["launch"]))
+    values = dict(raw[["metric", "value"]].itertuples(index=False))
     found = ask.stalls(longest, values)
     return Work(run.config.implementation, matmul, core, special,
                 (core + special) / matmul if known and core is not None and special is not None and matmul else None,

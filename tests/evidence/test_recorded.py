@@ -245,6 +245,18 @@ def test_refetch_beyond_l2_is_bounded_before_it_is_measured(bundle, parity):
     assert row.high == one + waves * 2 * one and row.low < row.measured < row.high
 
 
+def test_work_beside_the_matmuls_is_counted_and_flash1_is_said_to_be_missing(bundle):
+    found = {w.implementation: w for w in evidence.beside_matmuls(bundle, SHAPE)}
+    number = launches(bundle, "flash2")["launch"]
+    core = sum(factor * raw(bundle, f"smsp__sass_thread_inst_executed_op_{op}_pred_on.sum", number)
+               for op, factor in (("fadd", 1), ("fmul", 1), ("ffma", 2)))
+    special = 32 * raw(bundle, "smsp__inst_executed_pipe_xu.sum", number)
+    assert found["flash2"].core_flops == core and found["flash2"].special_ops == special
+    assert found["flash2"].share == pytest.approx((core + special) / 68_719_476_736)
+    assert found["naive"].share > 5 * found["flash2"].share  # scale and softmax as steps of their own
+    assert "flash1" in evidence.why_no_versions(bundle, SHAPE)
+
+
 def test_what_the_report_prints(bundle):
     printed = list(lines(bundle))
     assert sum(line.startswith("flash2 ") for line in printed) >= 6
