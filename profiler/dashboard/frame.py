@@ -70,8 +70,16 @@ def pages() -> dict[str, list[Any]]:
     wanted = asked()
     known = {FIRST, *(address(name) for entries in LIST.values() for name, _ in entries if name != first)}
     if HIDDEN and re.fullmatch("[A-Za-z0-9._~-]{1,100}", wanted) and wanted not in known:
-        listed[""].append(st.Page(PAGES / "not_found.py", title=text.NO_PAGE_TITLE, url_path=wanted, **HIDDEN))
+        listed[""].append(st.Page(not_found, title=text.NO_PAGE_TITLE, url_path=wanted, **HIDDEN))
     return listed
+
+
+def not_found() -> None:
+    """The page of an address that leads nowhere: what was asked for, and every page there is."""
+    names = [name for entries in LIST.values() for name, _ in entries]
+    if asked() == address(names[0]):  # the first page is at / and people write its name
+        st.switch_page(PAGES / f"{names[0]}.py")
+    boxes.missing(text.NO_PAGE.format(name=asked()), text.NO_PAGE_REMEDY, pages=tuple(names))
 
 
 FIRST = "first"  # the default page is at /; Streamlit tells pages apart by this all the same
