@@ -87,7 +87,7 @@ def open_page(browser: Any, link: str, content: str) -> dict[str, float]:
 def report(browser: Any, folder: Path) -> None:
     """A large binary report through the uploader."""
     path = folder / "large.ncu-rep"
-    launches = large.report(path, MEGABYTES)
+    launches = large.report(path, MEGABYTES, "v100_openacc_five_kernels.ncu-rep")
     print(f"{path.stat().st_size / 1e6:.0f} MB, {launches:,} launches")
     with server() as address:
         page = browser.new_page(viewport={"width": 1440, "height": 900})
@@ -102,12 +102,12 @@ def report(browser: Any, folder: Path) -> None:
             bar = page.locator("[data-testid=stSidebar] [data-testid=stProgress]")
             bar.wait_for(timeout=120_000)
             shown = time.perf_counter()
-            bar.get_by_text(re.compile(r"[\d,]+ of 1,\d+")).wait_for(timeout=120_000)
+            bar.get_by_text(re.compile(rf"[\d,]+ of {launches:,}")).wait_for(timeout=120_000)
             moving = time.perf_counter()
             page.get_by_text("Added by you").wait_for(timeout=300_000)
             there = time.perf_counter()
-            page.locator(CHART).first.wait_for(timeout=60_000)
             settled(page)
+            page.locator(CHART).first.wait_for(timeout=60_000)
             drawn = time.perf_counter()
         end = uploaded[-1]
         said = page.locator("[data-testid=stSidebar]").get_by_text("read in").inner_text()
