@@ -74,7 +74,7 @@ def slopes(bundle: Bundle, shape: AttentionShape, implementations: Sequence[str]
             values = _measured(bundle, shape, quantity, name, direction)
             slope = log_slope([float(n) for n in values.index], list(values)) if len(values) > 2 else None
             row[scaling.AXIS[quantity][2]] = None if slope is None else (
-                f"N^{slope.value:.2f} ± {max(slope.error, 0.005):.2f}, N {units.whole(values.index.min())} to "
+                f"N^{slope.value:.2f} ± {max(slope.error or 0.0, 0.005):.2f}, N {units.whole(values.index.min())} to "
                 f"{units.whole(values.index.max())}")
         if any(row[scaling.AXIS[quantity][2]] for quantity in QUANTITIES):
             out.append(row)
