@@ -4,6 +4,7 @@ launch)."""
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -88,11 +89,12 @@ def _launch(cell: _Row) -> RawLaunch:
 
 def _odd(cell: _Row) -> bool:
     """Whether a cell that says which launch it is holds something else than it must."""
-    return any(cell(name) and triple(cell(name)) is None for name in ("Grid Size", "Block Size"))
+    return bool(cell("CC") and not _cc(cell("CC"))) or any(
+        cell(name) and triple(cell(name)) is None for name in ("Grid Size", "Block Size"))
 
 
 def _cc(text: str) -> str | None:
-    return text.replace(",", ".") if text.replace(",", ".").replace(".", "", 1).isdigit() and text else None
+    return text.replace(",", ".") if re.fullmatch(r"\d+[.,]\d+", text, re.ASCII) else None
 
 
 def _key(cell: _Row, table: int) -> Any:
@@ -164,7 +166,11 @@ def _wide(table: Table, index: int, numbers: Format, known: dict[Any, RawLaunch]
     unit_row, columns = _units_row(table), _metric_columns(table)
     rows = table.rows[1:] if unit_row else table.rows
     unit = {i: unit_row[i].strip() if unit_row and i < len(unit_row) else "" for i in columns}
-    if not unit_row and _scaled(table, columns, numbers):
+    if not unit_row and rows and table.cut:
+        unit = dict.fromkeys(columns, "not given")
+        out.notes.append("The table has no row of units and lines of it are damaged, perhaps that one: values with a "
+                         "unit are kept as they came and not used.")
+    elif not unit_row and _scaled(table, columns, numbers):
         unit = dict.fromkeys(columns, "not given")
         out.notes.append("The table has no row of units and its values are scaled (a byte count has decimals): values "
                          "with a unit "

@@ -30,7 +30,8 @@ class Table:
 
     def __init__(self, kind: str, full: list[str], delimiter: str, lean: bool = False):
         self.kind, self.full, self.delimiter = kind, full, delimiter
-        self.quoted = False  # whether every cell is: then one that is not is program output inside a row
+        self.quoted = False  # whether cells are: then one more that is not is program output inside a row
+        self.bare = 0  # cells of the header that are not quoted all the same, as an index that a spreadsheet added
         self.full_place = {name: i for i, name in enumerate(full)}
         self.rows: list[list[str]] = []
         self.cut = 0
@@ -49,10 +50,11 @@ class Table:
         if self.delimiter not in record and len(self.full) > 1:
             return
         cells = _cells(record, self.delimiter)
-        if self.quoted and not record.startswith('"') and (start := _ROW.search(record)):
+        if self.quoted and not self.bare and not record.startswith('"') and (start := _ROW.search(record)):
             record = record[start.start():]
             cells = _cells(record, self.delimiter)
-        if not _belongs(cells, self) or (self.quoted and record.count(f'"{self.delimiter}"') < len(cells) - 1):
+        torn = self.quoted and record.count(f'"{self.delimiter}"') < len(cells) - 1 - self.bare
+        if torn or not _belongs(cells, self):
             self.cut += _begins(record, self)
             return
         if self._picked is not None:
@@ -68,7 +70,7 @@ class Table:
 def _cells(line: str, delimiter: str) -> list[str]:
     """Cells of one line; none when it is not well-formed, as where a quoted cell is cut off."""
     try:
-        return next(csv.reader(line.split("\n"), delimiter=delimiter, strict=True), [])
+        return next(csv.reader(line.split("\n"), delimiter=delimiter, strict=True, skipinitialspace=True), [])
     except csv.Error:
         return []
 
@@ -99,7 +101,7 @@ def delimited(line: str) -> tuple[str, str, list[str]] | None:
     """(kind, delimiter, header) when ``line`` is the header of a table."""
     if "__" not in line and "Metric Name" not in line:
         return None
-    if not line.startswith('"') and (start := _HEADER.search(line)):
+    if not line.startswith(('"', *DELIMITERS)) and (start := _HEADER.search(line)):
         line = line[start.start():]
     for delimiter in DELIMITERS:
         if delimiter in line or (delimiter == "," and RAW_NAME.fullmatch(line.strip().strip('"'))):
@@ -131,7 +133,9 @@ def find(lines: list[str], lean: bool = False, progress: Callable[[int, int], No
                 if table is not None:
                     yield table
                 table = Table(header[0], header[2], header[1], lean)
-                table.quoted = 2 * record.count(f'"{header[1]}"') > len(header[2])
+                joints = record.count(f'"{header[1]}"')
+                table.quoted = 2 * joints > len(header[2])
+                table.bare = sum(1 for cell in (header[2][0], header[2][-1]) if not cell)
         elif table is not None:
             table.add(record)
     if table is not None:
@@ -158,7 +162,7 @@ def _belongs(cells: list[str], table: Table) -> bool:
     return len(cells) == len(table.full) and (not table.rows or any(map(looks_numeric_or_none, cells)))
 
 
-_SHAPES = (("CC", r"(?:\d+[.,]\d+)?"), ("Block Size", r"(?:\([^)]*\))?"), ("Grid Size", r"(?:\([^)]*\))?"),
+_SHAPES = (("CC", r"(?:\d+[.,]?\w*)?"), ("Block Size", r"(?:\([^)]*\))?"), ("Grid Size", r"(?:\([^)]*\))?"),
            ("Process ID", r"\d*"))
 
 

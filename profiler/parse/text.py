@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from profiler.errors import CountersNotPermitted, NoLaunches, UnsupportedFile
+from profiler.errors import CountersNotPermitted, DamagedFile, NoLaunches, UnsupportedFile
 from profiler.parse import page, rows, sniff, tables
 from profiler.parse.numbers import Format
 from profiler.parse.raw import RawFile
@@ -60,6 +60,9 @@ def read(data: bytes, progress: Callable[[int, int], None] = lambda done, total:
     out = RawFile(_form(found, pages), decimal=numbers.decimal, notes=[*notes, *numbers.notes], text=True)
     if found:
         rows.collect(found, numbers, out)
+        beside = sum(bool(block.rows) for block in page.find(lines)) if len(data) <= LEAN else 0
+        if beside:
+            out.notes.append(f"The file holds a page in words too, of {beside} launches: only its tables were read.")
         left_out = len(set().union(*(table.left_out for table in found)))
         if left_out:
             out.notes.append(f"A large export: {left_out} metrics that no page uses were not kept.")
@@ -76,6 +79,9 @@ def read(data: bytes, progress: Callable[[int, int], None] = lambda done, total:
         out.notes.append("Unverified: no real text page with NVTX ranges could be had to check how they are read.")
     if PERMISSION in text:
         out.notes.append(f"ncu reported {PERMISSION} for part of the run: some launches may be missing.")
+    cut = sum(table.cut for table in found)
+    if not out.launches and cut:
+        raise DamagedFile(f"None of the {cut} rows of the table in this file is whole.", remedy=HOW)
     if not out.launches:
         _refuse(text, lines)
     return out

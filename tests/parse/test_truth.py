@@ -223,3 +223,30 @@ def test_names_of_both_times_are_never_added():
     for cc in ("6.1", "7.0", "9.0", None):
         found = metrics.resolve(both, cc)
         assert found.values["dram_read_bytes"] == 100 and len(found.used["dram_read_bytes"]) == 1
+
+
+def test_an_index_that_a_spreadsheet_added_shifts_nothing():
+    lines = forms.wide([ONE]).strip().split("\n")
+    bundle = read("\n".join([f",{lines[0]}", *(f"{i},{line}" for i, line in enumerate(lines[1:]))]) + "\n")
+    assert column(bundle, "duration_ns") == [12480] and column(bundle, "dram_read_bytes") == [83_886_080]
+    assert column(bundle, "kernel") == ["k(int)"]
+
+
+def test_a_torn_row_of_units_never_means_base_units():
+    """12.48 us would read as 12.48 ns."""
+    wide = forms.wide([ONE])
+    bundle = read(wide.replace('"us","byte"', '"us"x,"byte"'))
+    assert column(bundle, "duration_ns") == [None] and said(bundle, "perhaps that one")
+
+
+@pytest.mark.parametrize("change", [lambda t: t.replace('","', '", "'), lambda t: t.replace("\n", ",\n")],
+                         ids=["blanks after commas", "a comma at the end"])
+def test_what_other_tools_do_to_a_table(change):
+    bundle = read(change(LONG))
+    assert column(bundle, "duration_ns") == [12480] and column(bundle, "dram_read_bytes") == [83_886_080]
+
+
+def test_a_page_beside_a_table_and_rows_of_which_none_is_whole_are_said():
+    assert said(read(LONG + forms.page([ONE])), "only its tables were read")
+    with pytest.raises(DamagedFile, match="None of the 2 rows"):
+        read(LONG.replace('\n"0"', '\n"-1"'))
