@@ -116,6 +116,9 @@ TIMINGS: tuple[Column, ...] = (
     Column("error_rows", TEXT, "", "rows compared: all, or which sample"),
     Column("sm_clock_hz", REAL, "Hz", "SM clock read right after the timed calls"),
     Column("power_w", REAL, "W", "board power read right after the timed calls"),
+    Column("temperature_c", REAL, "°C", "GPU temperature read right after the timed calls"),
+    Column("throttle", TEXT, "", "what held the clock down then, as NVML says it: power cap, heat, ...; none: nothing"),
+    Column("gpu", TEXT, "", "which GPU of several: the first digits of its UUID", "identity"),
     Column("note", TEXT, "", "anything a reader must know of this row", "identity"),
 )
 

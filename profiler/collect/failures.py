@@ -134,7 +134,7 @@ def diagnose(seen: Seen) -> RunFailed | None:
     if APPLICATION.search(seen.text):
         last = [line for line in seen.lines if not line.startswith("==")]
         return worker_failure(
-            "The profiled Python process failed" + (f": {last[-1]}" if last else "."),
+            "The profiled Python process failed" + (f": {last[-1].rstrip('.')}." if last else "."),
             remedy="Its last lines are below; `run --no-counters` shows whether it also fails without ncu.",
             detail="\n".join(last[-20:]),
         )

@@ -118,8 +118,15 @@ def completeness(rows: Sequence[Mapping[str, Any]], records: Mapping[str, Mappin
             notes.append(f"{config_id}: no counters ({record['status']}).")
             continue
         missing = [stage for stage in record["stages"] if stage not in found.get(config_id, set())]
+        if record.get("graphs"):
+            notes.append(f"{config_id}: its launches are kernels of a CUDA graph, counted one by one.")
         if missing:
-            notes.append(f"{config_id}: no launch was profiled in {', '.join(missing)}.")
+            elsewhere = (
+                " A function that launches from a process or thread of its own does so outside the range."
+                if ":" in record.get("implementation", "")
+                else ""
+            )
+            notes.append(f"{config_id}: no launch was profiled in {', '.join(missing)}.{elsewhere}")
         if None in found.get(config_id, set()):
             notes.append(f"{config_id}: launches outside every stage are kept without one.")
     return notes

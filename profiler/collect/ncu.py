@@ -18,6 +18,8 @@ DOMAIN = "flashscope"  # the workload's NVTX domain
 # and a warning that nothing was profiled.
 NVTX_FILTER = f"regex:{DOMAIN}@.*/"
 OLDEST = (2022, 1)
+GRAPHS = ("--graph-profiling", "node")  # kernels of a CUDA graph one by one, as all others
+GRAPHS_SINCE = (2023, 1)  # before, ncu knows no other way, nor the option
 PLACES = (
     "/usr/local/cuda/bin/ncu",
     "/usr/local/cuda-*/bin/ncu",
@@ -102,6 +104,7 @@ def command(
     cache_control: str = "all",
     clock_control: str = "none",
     replay_mode: str = "kernel",
+    version: str = "",
 ) -> list[str]:
     """The argument list that profiles ``application`` inside our NVTX ranges and writes the report to ``export``."""
     return [
@@ -119,6 +122,7 @@ def command(
         clock_control,
         "--replay-mode",
         replay_mode,
+        *(GRAPHS if version_key(version) >= GRAPHS_SINCE else ()),
         "--metrics",
         ",".join(metrics),
         "--export",

@@ -26,10 +26,13 @@ class Reporter:
         configs: int,
         *,
         counters: bool,
+        counted: int | None = None,
         known: Mapping[str, float] | None = None,
     ):
+        """counted: how many of the configurations go under ncu, where not all do."""
         self._progress, self._known = progress, dict(known or {})
-        left = {pace.COUNTERS: configs, pace.TIMING: configs} if counters else {pace.TIMING: configs}
+        under_ncu = {pace.COUNTERS: configs if counted is None else counted} if counters else {}
+        left = {**under_ncu, pace.TIMING: configs}
         self._total, self._done = sum(left.values()), 0
         self.pace = pace.Pace(left, self._known)
 
@@ -41,6 +44,10 @@ class Reporter:
             replays = f", {passes} replay passes a launch" if passes else ""
             text = f"about {pace.duration(remaining)} by an earlier run on this GPU{replays}"
             self._progress(text, self._done, self._total)
+
+    def say(self, text: str) -> None:
+        """Something that ends no configuration."""
+        self._progress(text, self._done, self._total)
 
     def done(self, kind: str, count: int, text: str, *, measured: bool = True) -> None:
         """``count`` configurations of the pass ``kind`` have ended."""
@@ -63,7 +70,8 @@ class Partial:
         self.finished = False
 
     def _worth_keeping(self) -> bool:
-        return any(self.folder.glob("*.done")) or bool(
+        shares = any(self.folder.glob("share-*/share.json"))
+        return shares or any(self.folder.glob("*.done")) or bool(
             worker.of(worker.read_records(self.folder / "timing.jsonl"), "timing")
         )
 
@@ -102,10 +110,27 @@ def culprit(records: Sequence[Mapping[str, Any]], done: str) -> str | None:
     return started[-1] if started and started[-1] not in ended else None
 
 
+def own_error(records: Sequence[Mapping[str, Any]]) -> WorkerFailed | None:
+    """What the workload itself refused before its first configuration (no GPU, for one), in its own words."""
+    found = worker.of(records, "error")
+    if not found or worker.of(records, "start"):
+        return None
+    return WorkerFailed(found[-1]["what"], remedy=found[-1]["remedy"])
+
+
 class Chunk:
     """Some configurations, one ncu process, one report."""
 
-    def __init__(self, folder: Path, number: int, configs: Sequence[RunConfig], *, device: str, seed: int):
+    def __init__(
+        self,
+        folder: Path,
+        number: int,
+        configs: Sequence[RunConfig],
+        *,
+        device: str,
+        seed: int,
+        own_lock: bool = False,
+    ):
         self.configs, self._device, self._seed = list(configs), device, seed
         self.report = folder / f"chunk-{number}.ncu-rep"
         self._records = folder / f"chunk-{number}.jsonl"
@@ -113,7 +138,7 @@ class Chunk:
         self.command, self.passes = "", 0
         self.unknown: list[str] = []  # metrics that this ncu does not have
         self._told = 0  # configurations reported as done; what a crash repeats is not reported again
-        self._own_lock = False  # ncu's lock file in a folder of this run's own
+        self._own_lock = own_lock  # ncu's lock file in a folder of this run's own
 
     def records(self) -> list[dict[str, Any]]:
         return worker.read_records(self._records)
@@ -134,6 +159,8 @@ class Chunk:
                 error = self._attempt(folder, left, tool, metrics, reporter, quiet_s)
                 found = worker.read_records(records)
                 guilty = culprit(found, "counters") if isinstance(error, WorkerFailed) else None
+                if error is not None and any(r.get("sticky") for r in found):
+                    guilty = next(r["config_id"] for r in found if r.get("sticky"))
                 if error is None:
                     shutil.move(folder / "report.ncu-rep", self.report)
                     found += aside
@@ -169,7 +196,13 @@ class Chunk:
     ) -> RunFailed | None:
         plan, records, report = folder / "plan.json", folder / "result.jsonl", folder / "report.ncu-rep"
         worker.write_plan(plan, "counters", configs, device=self._device, seed=self._seed)
-        arguments = ncu.command(tool.path, worker.command(plan, records), export=Path(report.name), metrics=metrics)
+        arguments = ncu.command(
+            tool.path,
+            worker.command(plan, records),
+            export=Path(report.name),
+            metrics=metrics,
+            version=tool.version,
+        )
         self.command = ncu.public_command(arguments)
         counted = Follower(records, "counters", reporter, self._told)
         seen = watch.follow(
@@ -178,11 +211,14 @@ class Chunk:
             env={**worker.environment(), **({"TMPDIR": str(folder)} if self._own_lock else {})},
             quiet_s=quiet_s,
             moved=counted.moved,
-            on_line=lambda line, seen: counted.kernel(seen.kernel),
+            on_line=lambda line, seen: counted.kernel(seen.kernel, seen.passes),
         )
         counted.moved()
         self._told = counted.told
         self.passes = max(self.passes, seen.passes)
+        said = own_error(worker.read_records(records))
+        if said:
+            return said
         error = failures.diagnose(seen)
         if error is None and not report.is_file():
             return NcuFailed(
@@ -198,8 +234,9 @@ class Follower:
         self._path, self._kind, self._reporter = path, kind, reporter
         self._size, self.told, self._kernel = -1, told, ""
 
-    def kernel(self, name: str) -> None:
-        self._kernel = name
+    def kernel(self, name: str, passes: int) -> None:
+        """The kernel profiled last, and the replay passes that one launch took so far."""
+        self._kernel = name + (f", {passes} replay passes a launch" if passes else "")
 
     def moved(self) -> int:
         size = self._path.stat().st_size if self._path.is_file() else 0
@@ -253,11 +290,15 @@ def time_all(
         records = worker.read_records(path)
         if len(worker.of(records, "end")) > len(worker.of(records[:before], "end")):
             return records
+        if said := own_error(records[before:]):
+            raise said
         guilty = culprit(records[before:], "timing")
         config = next((c for c in left if c.config_id == guilty), None)
+        if config is None and worker.of(records[before:], "timing"):
+            continue  # it lost its CUDA context, said so in that configuration's row, and the others go on without it
         if config is None:
             raise failures.worker_failure(
-                f"The timing process failed: {failure}.",
+                f"The timing process failed: {failure.rstrip('.')}.",
                 detail=text,
                 remedy="`python -m profiler doctor` says whether PyTorch, Triton and the GPU fit together.",
             )

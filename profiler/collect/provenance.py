@@ -22,7 +22,9 @@ def code_hash() -> str:
 
 
 def git_commit() -> str | None:
-    """The commit of the checkout, with -dirty where files differ from it; None outside a checkout."""
+    """The commit of the checkout, with -dirty where files differ from it; None outside a checkout, an export too."""
+    if not (worker.ROOT / ".git").exists():  # an export inside somebody else's checkout has not that one's commit
+        return None
     try:
         done = subprocess.run(
             ["git", "-C", str(worker.ROOT), "describe", "--always", "--abbrev=12", "--dirty", "--exclude=*"],
@@ -44,8 +46,10 @@ def profile(
     suite: str | None,
     command: str,
     counters: bool,
+    places: Sequence[Any] = (),
 ) -> dict[str, Any]:
-    """The keys that DESIGN.md lists, from the timing pass's records and the counter pass's chunks."""
+    """The keys that DESIGN.md lists, from the timing pass's records and the counter pass's chunks. places: where it was
+    measured (profiler.collect.share.Place); several GPUs are listed as ``gpus``, as timings.gpu names them."""
     environments = worker.of(times, "environment")
     environment = environments[-1] if environments else {}
     found: dict[str, Any] = {
@@ -60,6 +64,8 @@ def profile(
         "suite": suite,
         "ceilings": [record["entry"] for record in worker.of(times, "ceiling")],
     }
+    if len(places) > 1:
+        found["gpus"] = [{"gpu": place.gpu[:12], "name": place.model, "driver": place.driver} for place in places]
     if tool and chunks:
         found.update(
             ncu=tool.version,

@@ -102,6 +102,15 @@ def decode() -> list[RunConfig]:
     return [*(one(*cache) for cache in caches), one("decode", 8, 32768, 4), *(one("naive", 1, n) for n in lengths)]
 
 
+# Packages that a visitor may have installed, beside torch's own backends; one that is not there is named as missing.
+PACKAGES = ("flex_attention", "flash_attn_2", "flash_attn_3", "flash_attn_4", "xformers", "flashinfer")
+
+
+def peers() -> list[RunConfig]:
+    """flash2 beside every other implementation that is installed: B1 H16 bf16."""
+    return sweep((*FUSED, *PACKAGES), (4096, 16384))
+
+
 SUITES: dict[str, Callable[[], list[RunConfig]]] = {
     "quick": quick,
     "evidence": evidence,
@@ -109,6 +118,7 @@ SUITES: dict[str, Callable[[], list[RunConfig]]] = {
     "tuning": tuning,
     "backward": backward,
     "decode": decode,
+    "peers": peers,
 }
 
 

@@ -17,9 +17,11 @@ def main(arguments: list[str]) -> int:
         print("usage: python -m profiler.workload PLAN.json RESULT.jsonl", file=sys.stderr)
         return 2
     follow_parent(os.environ.get("FLASHSCOPE_PARENT"))
+    results = Results(Path(arguments[1]))
     try:
-        run(Plan.read(Path(arguments[0])), Results(Path(arguments[1])))
+        run(Plan.read(Path(arguments[0])), results)
     except FlashScopeError as error:
+        results.add("error", what=error.what, remedy=error.remedy)
         print(error, file=sys.stderr)
         return error.exit_code
     return 0

@@ -8,9 +8,27 @@ from typing import Any
 
 import torch
 
+# What may hold the clock down, by the bits of NVML's reasons (nvml.h, nvmlClocksThrottleReason…); idle (1) and the
+# clocks that somebody set (2) are states, not brakes.
+THROTTLE = {
+    0x04: "power cap",
+    0x08: "hardware slowdown",
+    0x10: "sync boost",
+    0x20: "heat (software)",
+    0x40: "heat (hardware)",
+    0x80: "power brake",
+    0x100: "display clocks",
+}
+
+
+def throttle_words(bits: int) -> str:
+    """The reasons in words, "none" where nothing holds the clock down."""
+    return ", ".join(word for bit, word in THROTTLE.items() if bits & bit) or "none"
+
 
 class Sensors:
-    """SM clock and board power of one GPU through NVML; None where NVML is not there or does not say."""
+    """Clock, power, temperature and throttle reasons of one GPU through NVML; None where NVML is not there or does not
+    say."""
 
     def __init__(self, device: str):
         self._handle: Any = None
@@ -42,6 +60,15 @@ class Sensors:
     def power_w(self) -> float | None:
         milliwatts = self._read("nvmlDeviceGetPowerUsage")
         return None if milliwatts is None else milliwatts / 1e3
+
+    def temperature_c(self) -> float | None:
+        degrees = self._read("nvmlDeviceGetTemperature", 0)  # 0: NVML_TEMPERATURE_GPU
+        return None if degrees is None else float(degrees)
+
+    def throttle_bits(self) -> int | None:
+        """NVML's bits of THROTTLE."""
+        bits = self._read("nvmlDeviceGetCurrentClocksThrottleReasons")
+        return None if bits is None else int(bits)
 
     def power_limit_w(self) -> float | None:
         milliwatts = self._read("nvmlDeviceGetEnforcedPowerLimit")

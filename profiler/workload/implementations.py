@@ -42,12 +42,14 @@ def is_causal(config: RunConfig) -> bool:
 class Bound:
     """A configuration with its tensors. call(stage) runs it once and returns O (B, H, Nq, D), or (dQ, dK, dV);
     parameters: all tuning parameters that it runs with, the kernel's own choices included; training: forward and
-    backward together, afresh, where the direction is backward; foreign: a function that is not ours nor a peer's."""
+    backward together, afresh, where the direction is backward; foreign: a function that is not ours nor a peer's; note:
+    what a reader of its row must know."""
 
     call: Callable[[Stage], Any]
     parameters: dict[str, Any]
     training: Callable[[], Any] | None = None
     foreign: bool = False
+    note: str = ""
 
 
 def bind(config: RunConfig, q: Any, k: Any, v: Any, dout: Any = None) -> Bound:
@@ -56,14 +58,19 @@ def bind(config: RunConfig, q: Any, k: Any, v: Any, dout: Any = None) -> Bound:
     Raises Refused, or the kernels' UnsupportedCall, where the implementation does not take the configuration, and
     BadInput where there is no such implementation.
     """
+    from profiler.workload import peers
+
     causal = is_causal(config)
+    if config.implementation in peers.PEERS:
+        return _package(config, q, k, v, dout, causal)
     if config.implementation in PEERS or foreign.is_foreign(config.implementation):
         forward = (_peer if config.implementation in PEERS else _foreign)(config, causal)
         if config.direction == "forward":
             bound = Bound(lambda stage: forward(stage, q, k, v), {})
         else:
             bound = by_autograd(forward, q, k, v, dout)
-        return replace(bound, foreign=config.implementation not in PEERS)
+        chosen = sdpa_choice(q, k, v, causal) if config.implementation in PEERS else ""
+        return replace(bound, foreign=config.implementation not in PEERS, note=chosen)
     return _ours(config, q, k, v, dout, causal)
 
 
@@ -74,7 +81,9 @@ def _ours(config: RunConfig, q: Any, k: Any, v: Any, dout: Any, causal: bool) ->
     registry = kernels.registry
     info = next((info for info in registry.KERNELS if info.name == config.implementation), None)
     if info is None:
-        known = [info.name for info in registry.KERNELS] + list(PEERS)
+        from profiler.workload import peers
+
+        known = [*(info.name for info in registry.KERNELS), *PEERS, *peers.PEERS]
         raise BadInput(f"implementation: expected one of {', '.join(known)}, got {config.implementation!r}.")
     if config.direction not in info.directions:
         raise Refused(f"direction {config.direction}: {info.name} has {', '.join(info.directions)} only")
@@ -122,6 +131,42 @@ def by_autograd(forward: Callable[..., Any], q: Any, k: Any, v: Any, dout: Any) 
             return torch.autograd.grad(out, leaves, dout, retain_graph=True)
 
     return Bound(call, {}, partial(train, partial(forward, no_stage), (q, k, v), dout))
+
+
+def _package(config: RunConfig, q: Any, k: Any, v: Any, dout: Any, causal: bool) -> Bound:
+    """A peer that is a package of its own; its layout of the inputs is made once, outside the timed call."""
+    from profiler.workload import peers
+
+    if config.parameters:
+        raise Refused(f"{config.implementation} has no tuning parameters, got {', '.join(config.parameters)}")
+    adapter = peers.adapter(config.implementation, causal, config.shape, config.direction)
+    if config.direction == "backward":
+
+        def forward(stage: Stage, *qkv: Any) -> Any:
+            with stage("attention"):
+                return adapter.forward(*qkv)
+
+        return by_autograd(forward, q, k, v, dout)
+    ready = [adapter.layout(x) for x in (q, k, v)]
+
+    def call(stage: Stage) -> Any:
+        with stage("attention"):
+            out = adapter.call(*ready)
+        return adapter.restore(out)
+
+    return Bound(call, {})
+
+
+def sdpa_choice(q: Any, k: Any, v: Any, causal: bool) -> str:
+    """Which backend torch takes when left to itself, as a note; empty where it does not say."""
+    import torch
+    from torch.nn.attention import SDPBackend
+
+    with contextlib.suppress(Exception):  # a private function of torch, which some version may not have
+        grouped = q.shape[1] != k.shape[1]
+        number = torch._fused_sdp_choice(q, k, v, is_causal=causal and q.shape[2] == k.shape[2], enable_gqa=grouped)
+        return f"left to itself, torch chooses {SDPBackend(number).name}"
+    return ""
 
 
 def _foreign(config: RunConfig, causal: bool) -> Callable[..., Any]:

@@ -3,7 +3,7 @@
 PLAN.json: {"mode": "timing" | "counters" | "environment", "configs": [RunConfig.to_json(), ...], "device":
 "cuda" | "cpu", "seed": int, "ceilings": bool, "folder": where functions that are not ours are looked for}.
 RESULT.jsonl: one JSON object a line, flushed as it is known, so that a crash loses nothing; ``record`` is
-"environment", "callable", "ceiling", "start", "timing", "counters" or "end".
+"environment", "callable", "ceiling", "start", "timing", "counters", "error" or "end".
 """
 
 from __future__ import annotations

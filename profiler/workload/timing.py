@@ -9,7 +9,9 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import reduce
 from itertools import groupby
+from operator import or_
 from typing import Any
 
 import torch
@@ -18,8 +20,9 @@ from profiler.errors import BadInput
 from profiler.spec import RunConfig, parameters_text
 from profiler.workload import accuracy, gradients, inputs
 from profiler.workload.clock import GpuClock, HostClock
-from profiler.workload.device import Sensors
+from profiler.workload.device import Sensors, throttle_words
 from profiler.workload.implementations import Bound, Refused, bind, is_causal, no_stage
+from profiler.workload.peers import Missing
 
 BUDGET_S = 0.25  # timed seconds a configuration, both calls of a pair and the flush
 FEWEST, MOST = 7, 60  # timed pairs a configuration
@@ -39,6 +42,20 @@ class Subject:
     warm: list[float] = field(default_factory=list)
     clocks: list[float] = field(default_factory=list)
     powers: list[float] = field(default_factory=list)
+    temperatures: list[float] = field(default_factory=list)
+    throttles: list[int] = field(default_factory=list)
+
+    def read(self, sensors: Sensors) -> None:
+        """Note what the sensors say now; what one does not say is left out."""
+        for reading, into in (
+            (sensors.clock_hz(), self.clocks),
+            (sensors.power_w(), self.powers),
+            (sensors.temperature_c(), self.temperatures),
+        ):
+            if reading is not None:
+                into.append(reading)
+        if (bits := sensors.throttle_bits()) is not None:
+            self.throttles.append(bits)
 
 
 def row_of(config: RunConfig, status: str, **values: Any) -> dict[str, Any]:
@@ -54,6 +71,8 @@ def reason(error: BaseException, heard: Iterable[warnings.WarningMessage] = ()) 
     if isinstance(error, torch.OutOfMemoryError):
         return "out of memory"
     first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    if isinstance(error, Missing):
+        return f"missing: {first}"
     if isinstance(error, (Refused, ValueError, TypeError, NotImplementedError, BadInput)):
         return f"refused: {first}"
     if re.search("No available kernel|No viable backend", first):
@@ -139,7 +158,7 @@ def prepare(
 
     compared = expected.compare(call())
     finite = compared.pop("finite")
-    row = row_of(config, "ok", **compared, note=clock.how)
+    row = row_of(config, "ok", **compared, note="; ".join(filter(None, (clock.how, bound.note))))
     row["parameters"] = parameters_text(bound.parameters)
     subject = Subject(config, call, row)
     eager = compared["error_eager_relative"] or 0.0
@@ -192,9 +211,7 @@ def interleave(subjects: list[Subject], clock: GpuClock | HostClock, sensors: Se
                 clock.free()
                 continue
             if number >= subject.repetitions - 3:
-                for reading, into in ((sensors.clock_hz(), subject.clocks), (sensors.power_w(), subject.powers)):
-                    if reading is not None:
-                        into.append(reading)
+                subject.read(sensors)
             subject.late += clock.late
             subject.cold.append(cold)
             subject.warm.append(warm)
@@ -216,4 +233,6 @@ def summary(subject: Subject) -> dict[str, Any]:
         "repetitions": len(subject.cold),
         "sm_clock_hz": statistics.median(subject.clocks) if subject.clocks else None,
         "power_w": statistics.median(subject.powers) if subject.powers else None,
+        "temperature_c": statistics.median(subject.temperatures) if subject.temperatures else None,
+        "throttle": throttle_words(reduce(or_, subject.throttles)) if subject.throttles else None,
     }

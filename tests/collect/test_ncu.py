@@ -20,6 +20,9 @@ def test_command_selects_our_ranges_and_leaves_the_clocks_alone():
         "none",
         "kernel",
     )
+    assert "--graph-profiling" not in made  # an old ncu has no such option
+    newer = ncu.command("ncu", [], export=Path("r"), metrics=[], version="2025.3.1")
+    assert dict(itertools.pairwise(newer))["--graph-profiling"] == "node"
     assert options["--target-processes"] == "all" and "--nvtx" in made and "--set" not in made
 
 

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from profiler.collect import gpu, lock, pace
+from profiler.collect import gpu, lock, pace, share
 from profiler.collect import run as runs
 from profiler.collect.passes import Reporter
 from profiler.errors import BadInput, GpuInUse
@@ -169,9 +169,9 @@ print(json.dumps({{"record": "end"}}), file=out, flush=True)
 
 
 def test_metric_sets_are_known_by_name():
-    assert len(runs.metric_names("occupancy")) < len(runs.metric_names("evidence"))
+    assert len(share.metric_names("occupancy")) < len(share.metric_names("evidence"))
     with pytest.raises(BadInput, match="--metrics: expected one of evidence, roofline, occupancy, full, got 'all'"):
-        runs.metric_names("all")
+        share.metric_names("all")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "a request to end"])

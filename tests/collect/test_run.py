@@ -130,7 +130,7 @@ if "sdpa_math16full" in names:
 
 
 def test_failure_after_finished_work_keeps_it_and_resume_goes_on(stub, tmp_path, reports, monkeypatch):
-    monkeypatch.setattr(runs, "CHUNK", 4)
+    monkeypatch.setattr("profiler.collect.share.CHUNK", 4)
     monkeypatch.setattr("profiler.collect.provenance.code_hash", lambda: "same")
     stub.write(
         """
@@ -157,7 +157,7 @@ if done == 1:
     assert not (tmp_path / "bundle.partial").exists()
 
 
-# The workload as it is, but before its 21st configuration it waits for ever: a fast machine cannot finish before the kill.
+# The workload as it is, but it waits for ever before its 21st configuration, so that none can finish before the kill.
 STALLED = """
 import sys, time
 from profiler.workload import __main__ as workload, timing

@@ -5,7 +5,7 @@ import pytest
 from profiler.collect import bench, suites
 from profiler.spec import AttentionShape
 
-MOST = {"quick": 4, "evidence": 132, "scaling": 120, "tuning": 32, "backward": 48, "decode": 16}
+MOST = {"quick": 4, "evidence": 132, "scaling": 120, "tuning": 32, "backward": 48, "decode": 16, "peers": 72}
 
 
 @pytest.mark.parametrize("name", suites.SUITES)

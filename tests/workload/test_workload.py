@@ -216,7 +216,7 @@ def test_ranges_are_the_configuration_outside_and_each_stage_inside(monkeypatch)
     names = [name for name, _ in events]
     inner = [x for stage in found["stages"] for x in (stage, "pop")]
     assert names == [config().config_id, *inner, "pop"]
-    assert calls == [0, 0, 1]  # two warm-up calls before any range, one inside
+    assert calls == [0, 0, 0, 1]  # three warm-up calls before any range, one inside
 
 
 def test_the_gpu_waits_for_slow_launches_within_bounds():

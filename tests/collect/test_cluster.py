@@ -1,0 +1,131 @@
+"""A run over a Dask cluster: two workers on the CPU under a stub ncu, killed on purpose, and what the bundle says."""
+
+import sys
+
+import pytest
+
+from profiler import bundle, table
+from profiler.bundle import Bundle
+from profiler.collect import cluster, suites
+from profiler.collect import run as runs
+from profiler.errors import BadInput
+
+SMALL = {"head_dims": (16,), "masks": ("full",), "dtypes": ("fp32",), "heads": 1}
+ONCE, FINE, GUILTY, BESIDE = (
+    suites.sweep((name,), (n,), **SMALL)[0]
+    for name, n in (("sdpa_math", 16), ("sdpa_math", 24), ("sdpa_math", 32), ("naive", 32))
+)
+# ncu that profiles nothing but answers as if: the worker that runs it is its parent, which it ends where it is told to.
+STUB = """
+import signal
+here = pathlib.Path(__file__)
+configs = json.loads(pathlib.Path("plan.json").read_text())["configs"]
+ids = [c["implementation"] + str(c["shape"]["nq"]) for c in configs]
+def end_worker():
+    os.kill(os.getppid(), signal.SIGKILL)
+    sys.exit(1)
+if "sdpa_math32" in ids:
+    end_worker()
+if "sdpa_math16" in ids:
+    with open(here.with_name("deaths"), "a+") as log:
+        log.seek(0)
+        first = not log.read()
+        log.write("one")
+    if first:
+        end_worker()
+stages = {"naive": ["scores", "softmax"], "sdpa_math": ["attention"]}
+from profiler.spec import RunConfig
+with open("result.jsonl", "a") as out:
+    for entry in configs:
+        config = RunConfig.from_json(entry)
+        print(json.dumps({"record": "counters", "config_id": config.config_id, "status": "ok", "parameters": "{}",
+                          "stages": stages[config.implementation]}), file=out)
+with open(here.with_name("tmpdirs"), "a") as log:
+    log.write(os.environ["TMPDIR"] + "\\n")
+say('==PROF== Profiling "gemm" - 0: 0%....100% - 5 passes')
+report.write_text(" ".join(ids))
+"""
+
+
+def load(path):
+    """A chunk's report: the stub wrote which configurations it held."""
+    by_name = {c.implementation + str(c.shape.nq): c for c in (ONCE, FINE, BESIDE)}
+    rows = [
+        {"launch": i, "range_path": f"{by_name[name].config_id}/attention", "range": "attention", "kernel": name}
+        for i, name in enumerate(path.read_text().split())
+    ]
+    return Bundle(path.name, {}, table.make("launches", rows))
+
+
+def test_a_worker_that_dies_is_replaced_and_what_kills_workers_is_named(stub, tmp_path, monkeypatch):
+    pytest.importorskip("distributed", reason="the optional extra requirements-dask.txt is not installed")
+    stub.write(STUB)
+    monkeypatch.setattr("profiler.collect.gpu.visible", lambda: ["0", "1"])
+    monkeypatch.setattr("profiler.parse.load", load)
+    heard = []
+    runs.run(
+        [ONCE, FINE, GUILTY, BESIDE], tmp_path / "bundle", device="cpu", workers="dask",
+        progress=lambda *said: heard.append(said),
+    )
+    made = bundle.read(tmp_path / "bundle")
+    rows = {row["config_id"]: row for row in table.records(made.timings)}
+    assert list(rows) == [c.config_id for c in (ONCE, FINE, GUILTY, BESIDE)]
+    guilty = rows.pop(GUILTY.config_id)
+    assert guilty["status"] == "failed: it ended 2 workers" and guilty["median_ns"] is None
+    assert any(note.startswith(f"{GUILTY.config_id}: set aside") for note in made.notes)
+    assert {row["status"] for row in rows.values()} == {"ok"} and all(row["median_ns"] > 0 for row in rows.values())
+    assert {row["gpu"] for row in rows.values()} <= {"index-0", "index-1"} and guilty["gpu"] is None
+    assert sorted(made.launches["config_id"]) == sorted(rows)
+    assert list(made.launches["launch"]) == [0, 1, 2]
+    # Each ncu has a temporary folder of its own, inside that of its worker; more than three where a result died
+    # with its worker before it was fetched.
+    folders = (stub.folder / "tmpdirs").read_text().splitlines()
+    assert len(set(folders)) == len(folders) >= 3 and all("flashscope-" in name for name in folders)
+    assert [entry["gpu"] for entry in made.profile["gpus"]] == ["index-0", "index-1"]
+    assert heard[-1][1:] == (8, 8)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["bin", "bundle"]
+
+
+def test_shapes_stay_whole_and_shares_are_even():
+    configs = suites.scaling()
+    shares = cluster.divide(configs, 4)
+    assert sorted(c.config_id for share in shares for c in share) == sorted(c.config_id for c in configs)
+    homes = {}
+    for number, share in enumerate(shares):
+        for config in share:
+            assert homes.setdefault((config.shape, config.direction), number) == number
+    loads = [cluster._work(share) for share in shares]
+    assert max(loads) < 1.2 * min(loads)
+    assert len(cluster.divide(configs[:5], 4)) == 1  # one shape
+
+
+def test_what_finished_shares_hold_is_not_measured_again(tmp_path):
+    for config in (ONCE, FINE):
+        cluster._set_aside(tmp_path, config)
+    said = []
+
+    pytest.importorskip("distributed", reason="the optional extra requirements-dask.txt is not installed")
+    reporter = runs.Reporter(lambda *words: said.append(words), 2, counters=True)
+    measured, notes = cluster.measure(None, runs.Order(device="cpu"), [ONCE, FINE], tmp_path, reporter)
+    assert [part.times[0]["row"]["config_id"] for part in measured] == [ONCE.config_id, FINE.config_id]
+    assert len(notes) == 2 and said[-1][1:] == (4, 4)
+
+
+@pytest.mark.parametrize("text", ["slurm", "dask=", "dask:8"])
+def test_workers_are_dask_or_a_scheduler(text):
+    with pytest.raises(BadInput, match="--workers: expected dask or dask=SCHEDULER"):
+        cluster.scheduler(text)
+
+
+def test_without_the_package_it_says_how_to_get_it(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(BadInput, match="distributed") as caught:
+        runs.run([FINE], tmp_path / "b", counters=False, device="cpu", workers="dask")
+    assert "requirements-dask.txt" in caught.value.remedy and list(tmp_path.iterdir()) == []
+
+
+def test_a_machine_without_a_gpu_is_no_cluster(tmp_path, monkeypatch):
+    pytest.importorskip("distributed", reason="the optional extra requirements-dask.txt is not installed")
+    monkeypatch.setattr("profiler.collect.gpu.visible", lambda: [])
+    with pytest.raises(BadInput, match="shows no GPU"):
+        runs.run([FINE], tmp_path / "b", counters=False, device="cpu", workers="dask")

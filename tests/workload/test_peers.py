@@ -1,0 +1,162 @@
+"""Peers that are packages of their own: each adapter against float64 with a stand-in of its package on the path."""
+
+import sys
+
+import pytest
+import torch
+
+from profiler.collect import bench, suites
+from profiler.spec import AttentionShape, RunConfig
+from profiler.workload import accuracy, gradients, inputs, peers, timing
+from profiler.workload.clock import HostClock
+from profiler.workload.device import Sensors
+from profiler.workload.implementations import bind, no_stage
+
+# Attention on (B, N, H, D), bottom-right aligned, as the packages document theirs; it refuses the layout of others.
+ATTENTION = """
+import torch
+def attention(q, k, v, causal):
+    assert q.is_contiguous() and q.shape[-2:] == (4, 16), q.shape
+    group = q.shape[2] // k.shape[2]
+    q, k, v = (x.transpose(1, 2) for x in (q, k.repeat_interleave(group, 2), v.repeat_interleave(group, 2)))
+    scores = q.float() @ k.float().transpose(-1, -2) * q.shape[-1] ** -0.5
+    if causal:
+        sees = torch.ones(scores.shape[-2:], dtype=torch.bool).tril(scores.shape[-1] - scores.shape[-2])
+        scores = scores.masked_fill(~sees, float("-inf"))
+    return (scores.softmax(-1) @ v.float()).to(v.dtype).transpose(1, 2)
+"""
+FLASH = "def flash_attn_func(q, k, v, causal=False): return attention(q, k, v, causal)"
+WITH_LSE = "def flash_attn_func(q, k, v, causal=False): return attention(q, k, v, causal), None"
+XFORMERS = """
+from . import attn_bias
+def memory_efficient_attention(q, k, v, attn_bias=None):
+    return attention(q, k, v, type(attn_bias).__name__ == "LowerTriangularFromBottomRightMask")
+"""
+FLASHINFER = """
+def single_prefill_with_kv_cache(q, k, v, causal=False):
+    assert q.dim() == 3
+    return attention(q[None], k[None], v[None], causal)[0]
+"""
+FILES = {
+    "flash_attn_2": {"flash_attn/flash_attn_interface.py": FLASH},
+    "flash_attn_3": {"fa3_fwd_interface.py": WITH_LSE},
+    "flash_attn_4": {"flash_attn/cute/__init__.py": WITH_LSE},
+    "xformers": {"xformers/ops/fmha/__init__.py": XFORMERS,
+                 "xformers/ops/fmha/attn_bias.py": "class LowerTriangularFromBottomRightMask: pass"},
+    "flashinfer": {"flashinfer/__init__.py": FLASHINFER},
+}
+
+
+@pytest.fixture
+def install(tmp_path, monkeypatch):
+    """Puts files on the path; their modules are forgotten afterwards."""
+    before = set(sys.modules)
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def put(files):
+        for name, text in files.items():
+            path = tmp_path / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(ATTENTION + text)
+
+    yield put
+    for name in set(sys.modules) - before:
+        if name.split(".")[0] in ("flash_attn", "fa3_fwd_interface", "xformers", "flashinfer", "flash_attn_interface"):
+            del sys.modules[name]
+
+
+def row_of(config):
+    return next(
+        iter(timing.measure([config], HostClock(), Sensors("cpu"), device="cpu", seed=0, starting=lambda config: None))
+    )
+
+
+def shape(mask="causal", kv_heads=4, nq=24, nk=24, **other):
+    return AttentionShape(1, 4, nq, nk, 16, kv_heads=kv_heads, mask=mask, **other)
+
+
+@pytest.mark.parametrize("mask", ["full", "causal"])
+@pytest.mark.parametrize("name", FILES)
+def test_an_installed_peer_is_called_in_its_own_layout_and_compared(install, name, mask):
+    install(FILES[name])
+    row = row_of(RunConfig(name, shape(mask, nq=20)))
+    assert row["status"] == "ok" and row["error_relative"] <= 2 * row["error_eager_relative"] and row["median_ns"] > 0
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_peer_that_is_not_installed_is_named_with_its_install(name):
+    with pytest.raises(peers.Missing):
+        peers.adapter(name, False, shape(), "forward")
+    status = row_of(RunConfig(name, shape()))["status"]
+    assert status == f"missing: {name} is not installed: {peers.PEERS[name].install}"
+
+
+def test_a_broken_installation_is_told_from_none(install):
+    install({"flashinfer/__init__.py": "import a_package_that_is_not_there"})
+    status = row_of(RunConfig("flashinfer", shape()))["status"]
+    assert status.startswith("missing: flashinfer is installed, but cannot be used (it needs a_package_that")
+    install({"flash_attn/cute/__init__.py": "raise ImportError('undefined symbol: _ZN3c10')"})
+    assert "undefined symbol: _ZN3c10" in row_of(RunConfig("flash_attn_4", shape()))["status"]
+
+
+def test_a_wrong_peer_is_not_timed(install):
+    install({"flash_attn/flash_attn_interface.py": FLASH.replace(", causal)", ", not causal)")})
+    row = row_of(RunConfig("flash_attn_2", shape()))
+    assert row["status"].startswith("wrong: relative error") and "median_ns" not in row
+
+
+def test_what_a_peer_does_not_take_is_refused_with_its_reason(install):
+    install({**FILES["flashinfer"], **FILES["xformers"]})
+    for config, said in (
+        (RunConfig("flashinfer", AttentionShape(2, 4, 8, 8, 16)), "takes batch 1, got 2"),
+        (RunConfig("xformers", shape(kv_heads=2)), "grouped heads"),
+        (RunConfig("flash_attn_3", shape(dtype="fp32")), "takes fp16, bf16, got fp32"),
+        (RunConfig("flashinfer", shape(), "backward"), "has forward only"),
+        (RunConfig("flash_attn_2", shape(), parameters={"block_m": 64}), "no tuning parameters"),
+    ):
+        status = row_of(config)["status"]
+        assert status.startswith("refused: ") and said in status
+
+
+def test_the_gradient_goes_through_the_layout_of_the_package(install):
+    install(FILES["flash_attn_2"])
+    config = RunConfig("flash_attn_2", shape(kv_heads=2), "backward")
+    tensors = inputs.of(config, "cpu", 0)
+    found = gradients.expect(*tensors, True).compare(bind(config, *tensors).call(no_stage))
+    assert found["error_relative"] < 2 * found["error_eager_relative"]
+
+
+@pytest.mark.parametrize("mask", ["full", "causal"])
+def test_flex_attention_is_ours_to_the_mask(mask, monkeypatch):
+    monkeypatch.setattr(torch, "compile", lambda function, **options: function)  # eager says what it computes
+    config = RunConfig("flex_attention", shape(mask, kv_heads=2, nq=20, dtype="fp32"))
+    q, k, v = inputs.of(config, "cpu", 0)
+    found = accuracy.expect(q, k, v, mask == "causal").compare(bind(config, q, k, v).call(no_stage))
+    assert found["error_relative"] < 1e-5
+
+
+def test_which_backend_torch_takes_by_itself_is_noted():
+    assert "left to itself, torch chooses " in row_of(RunConfig("sdpa_math", shape(dtype="fp32")))["note"]
+
+
+def test_the_suite_holds_every_peer_on_the_same_shapes():
+    configs = suites.peers()
+    names = {config.implementation for config in configs}
+    assert set(peers.PEERS) <= names and {"flash2", "sdpa_flash", "sdpa_cudnn"} <= names
+    assert len(configs) == len(names) * len({config.shape for config in configs})
+
+
+def test_ratios_and_spread_are_worked_out_from_the_rows():
+    def row(name, n, ns, **more):
+        return {"implementation": name, "nq": n, "median_ns": ns, "status": "ok" if ns else "missing: x", **more}
+
+    rows = [row("flash2", 1, 100.0), row("peer", 1, 200.0), row("flash2", 2, 100.0), row("peer", 2, 50.0),
+            row("gone", 1, None)]
+    for entry in rows:
+        entry.update({name: None for name in bench.SHAPE if name not in entry})
+    found = bench.ratios(rows)
+    # 200/100 and 50/100: a geometric mean of √(2 · 0.5) = 1 between 0.5 and 2.
+    assert found == [{"implementation": "peer", "over": "flash2", "shapes": 2, "geometric_mean": 1.0, "least": 0.5,
+                      "most": 2.0}]
+    assert bench.spread({"p20_ns": 90.0, "p80_ns": 120.0, "median_ns": 100.0}) == pytest.approx(30.0)
+    assert bench.spread({"p20_ns": None, "p80_ns": None, "median_ns": None}) is None
