@@ -142,6 +142,8 @@ def roofs(*, counters: Mapping[str, Any] | None = None, ceilings: Sequence[Mappi
         add("tensor", row.get("tensor_peak_flops_per_s"), "FLOP/s", COUNTERS,
             f"dense peak a cycle × clock, {row.get('tensor_dtype')}", str(row.get("tensor_dtype") or ""))
     names = {"dram_copy_bytes_per_s": ("dram", "B/s", "copy"), "dram_read_bytes_per_s": ("dram", "B/s", "read"),
+             "dram_write_bytes_per_s": ("dram", "B/s", "write"), "l2_read_bytes_per_s": ("l2_to_sm", "B/s", "read"),
+             "exponentials_per_s": ("special_rate", "op/s", "exp2"),
              f"matmul_{dtype}_flops_per_s": ("tensor", "FLOP/s", f"{dtype} matmul")}
     for c in ceilings:
         if c.get("quantity") in names:

@@ -68,7 +68,7 @@ def run_timing(plan: Plan, results: Results) -> None:
     from profiler.workload.device import Sensors
 
     if plan.ceilings and plan.device == "cuda":
-        for entry in ceilings.measure():
+        for entry in ceilings.measure({config.shape.dtype for config in plan.configs}):
             results.add("ceiling", entry=entry)
     clock, sensors = clock_for(plan.device), Sensors(plan.device)
     for group in timing.by_shape(plan.configs):

@@ -1,17 +1,23 @@
-"""What this GPU reaches at best, measured in the same process as the timings: copy, read and dense matmul."""
+"""What this GPU reaches at best, measured in the same process as the timings: device memory, L2, matmul, exponentials."""
 
 from __future__ import annotations
 
 import contextlib
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import torch
 
-COPY_BYTES = 2**31
+DRAM_BYTES = 2**31
+L2_BYTES = 2**22  # read again and again: it fits the L2 of every GPU from Volta on, and is far above an SM's own L1
 MATMUL_N = 8192
+PROGRAMS = 8  # of the Triton kernels, an SM
+BLOCK = 2048  # elements a program works on at a time
+ROUNDS, UNROLL = 256, 16  # exponentials an element: their product
 WARM_UP, CALLS = 3, 15
+MATMULS = {"bf16": torch.bfloat16, "fp16": torch.float16, "tf32": torch.float32}
+SLOW_MATMULS = {"fp32": torch.float32, "fp64": torch.float64}  # only where a configuration has that type
 
 
 def median_s(call: Callable[[], Any]) -> float:
@@ -29,49 +35,79 @@ def median_s(call: Callable[[], Any]) -> float:
     return statistics.median(times)
 
 
-def measure() -> Iterator[dict[str, Any]]:
-    """Entries of profile.json's ``ceilings``; a ceiling that cannot be measured (memory) is left out."""
-    for measured in (copy, matmul_bf16, matmul_fp16):
-        with contextlib.suppress(torch.OutOfMemoryError):
+def measure(dtypes: Collection[str] = ()) -> Iterator[dict[str, Any]]:
+    """Entries of profile.json's ``ceilings``; one that this GPU, its memory or this PyTorch does not allow is left out.
+
+    dtypes: those of the configurations; fp32 and fp64 products are measured only for them, since they take long.
+    """
+    types = {**MATMULS, **{name: dtype for name, dtype in SLOW_MATMULS.items() if name in dtypes}}
+    products = [lambda name=name, dtype=dtype: matmul(name, dtype) for name, dtype in types.items()]
+    for measured in (device_memory, l2_read, exponentials, *products, matmul_fp8):
+        with contextlib.suppress(torch.OutOfMemoryError, RuntimeError, ImportError, AttributeError, ValueError):
             yield from measured()
         torch.cuda.empty_cache()
 
 
 def entry(quantity: str, value: float, unit: str, how: str) -> dict[str, Any]:
-    return {"quantity": quantity, "value": value, "unit": unit, "kind": "measured", "how": how}
+    return {"quantity": quantity, "value": value, "unit": unit, "kind": "measured", "how": f"{how}, median of {CALLS}"}
 
 
-def copy() -> Iterator[dict[str, Any]]:
-    source = torch.ones(COPY_BYTES // 4, device="cuda")
+def device_memory() -> Iterator[dict[str, Any]]:
+    source = torch.ones(DRAM_BYTES // 4, device="cuda")
     target = torch.empty_like(source)
-    gib = COPY_BYTES // 2**30
-    yield entry(
-        "dram_copy_bytes_per_s",
-        2 * COPY_BYTES / median_s(lambda: target.copy_(source)),
-        "B/s",
-        f"device copy of {gib} GiB, bytes read and written, median of {CALLS}",
-    )
-    yield entry(
-        "dram_read_bytes_per_s",
-        COPY_BYTES / median_s(source.sum),
-        "B/s",
-        f"torch.sum over {gib} GiB of fp32, bytes read, median of {CALLS}",
-    )
+    size = f"{DRAM_BYTES / 2**30:g} GiB"
+    for quantity, moved, call, how in (
+        ("dram_copy_bytes_per_s", 2 * DRAM_BYTES, lambda: target.copy_(source), f"device copy of {size}, bytes read and "
+         "written"),
+        ("dram_read_bytes_per_s", DRAM_BYTES, source.sum, f"torch.sum over {size} of fp32, bytes read"),
+        ("dram_write_bytes_per_s", DRAM_BYTES, lambda: target.fill_(1.0), f"fill of {size}, bytes written"),
+    ):
+        yield entry(quantity, moved / median_s(call), "B/s", how)
+
+
+def l2_read() -> Iterator[dict[str, Any]]:
+    """Bytes a second that the SMs take from L2; the buffer is there after the first pass over it."""
+    from profiler.workload.ceiling_kernels import read_kernel
+
+    programs = PROGRAMS * torch.cuda.get_device_properties(0).multi_processor_count
+    source, sums = torch.ones(L2_BYTES // 4, device="cuda"), torch.empty(programs, device="cuda")
+    count = source.numel()
+    seconds = median_s(lambda: read_kernel[(programs,)](source, sums, count, BLOCK=BLOCK, num_stages=1))
+    if not bool((sums == count).all()):
+        raise RuntimeError("the sum of what was read is wrong")
+    how = f"{programs} programs that each read the same {L2_BYTES / 2**20:g} MiB past L1, bytes that reach the SMs"
+    yield entry("l2_read_bytes_per_s", programs * L2_BYTES / seconds, "B/s", how)
+
+
+def exponentials() -> Iterator[dict[str, Any]]:
+    from profiler.workload.ceiling_kernels import exponential_kernel
+
+    programs = PROGRAMS * torch.cuda.get_device_properties(0).multi_processor_count
+    values = torch.rand(programs * BLOCK, device="cuda")
+    seconds = median_s(lambda: exponential_kernel[(programs,)](values, ROUNDS, BLOCK=BLOCK, UNROLL=UNROLL))
+    if not bool(((values >= 0) & (values <= 1)).all()):
+        raise RuntimeError("an exponential left the interval that it maps to itself")
+    done = values.numel() * ROUNDS * UNROLL
+    yield entry("exponentials_per_s", done / seconds, "op/s", f"{done:.3g} fp32 exponentials (ex2.approx) in registers")
 
 
 def matmul(name: str, dtype: torch.dtype) -> Iterator[dict[str, Any]]:
-    a, b = (torch.randn(MATMUL_N, MATMUL_N, device="cuda", dtype=dtype) for _ in range(2))
-    yield entry(
-        f"matmul_{name}_flops_per_s",
-        2 * MATMUL_N**3 / median_s(lambda: a @ b),
-        "FLOP/s",
-        f"torch {MATMUL_N}×{MATMUL_N}×{MATMUL_N} {name} product of random matrices, median of {CALLS}",
-    )
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = name == "tf32"
+    try:
+        a, b = (torch.randn(MATMUL_N, MATMUL_N, device="cuda", dtype=dtype) for _ in range(2))
+        yield _product(name, lambda: a @ b)
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
 
 
-def matmul_bf16() -> Iterator[dict[str, Any]]:
-    return matmul("bf16", torch.bfloat16)
+def matmul_fp8() -> Iterator[dict[str, Any]]:
+    """e4m3 operands, bf16 result; from compute capability 8.9."""
+    a, b = (torch.randn(MATMUL_N, MATMUL_N, device="cuda").to(torch.float8_e4m3fn) for _ in range(2))
+    one = torch.ones((), device="cuda")
+    yield _product("fp8", lambda: torch._scaled_mm(a, b.t(), scale_a=one, scale_b=one, out_dtype=torch.bfloat16))
 
 
-def matmul_fp16() -> Iterator[dict[str, Any]]:
-    return matmul("fp16", torch.float16)
+def _product(name: str, call: Callable[[], Any]) -> dict[str, Any]:
+    how = f"torch {MATMUL_N}×{MATMUL_N}×{MATMUL_N} {name} product of random matrices"
+    return entry(f"matmul_{name}_flops_per_s", 2 * MATMUL_N**3 / median_s(call), "FLOP/s", how)
