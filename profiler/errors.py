@@ -70,6 +70,10 @@ class NcuMissing(RunFailed):
     """Nsight Compute's command line was not found."""
 
 
+class NcuTooOld(RunFailed):
+    """Every ncu found is older than what FlashScope can ask."""
+
+
 class NcuFailed(RunFailed):
     """ncu ended with an error that has no class of its own."""
 

@@ -29,8 +29,23 @@ def import_(
 
     if out.exists():
         raise BadInput(f"--out: expected a new folder, got {out.name}, which is there already.")
-    publish(merge(out.name, [_load(file) for file in files]), out, [])
+    made = merge(out.name, [_load(file) for file in files])
+    publish(made, out, [])
+    print(_contents(made), file=sys.stderr)
     print(out)
+
+
+def _contents(made: Bundle) -> str:
+    """One line of what was read: launches, ranges, GPUs, and which columns no launch has."""
+    from profiler.metrics import ask
+
+    launches = made.launches
+    ranges = launches["range_path"].dropna().nunique()
+    lacking = [name for name in ask.EVIDENCE if name in launches and launches[name].isna().all()]
+    devices = ", ".join(launches["device"].dropna().unique()) or "a GPU that is not named"
+    more = f" and {len(lacking) - 6} more" if len(lacking) > 6 else ""
+    missing = f"; no launch has {', '.join(lacking[:6])}{more}" if lacking else "; no quantity is missing"
+    return f"{len(launches)} launches in {ranges} NVTX ranges on {devices}{missing}."
 
 
 def table(source: Source, form: Annotated[str, typer.Option("--format", help="csv, json or parquet.")] = "csv") -> None:

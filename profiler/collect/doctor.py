@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from profiler.collect import ncu, worker
+from profiler.collect import failures, ncu, worker
 from profiler.errors import FlashScopeError
 
 OK, MISSING, WRONG = "ok", "missing", "wrong"
@@ -28,11 +28,6 @@ VIEWER_PACKAGES = {
     "pyarrow": "pyarrow",
     "ncu-report": "ncu_report",
 }
-ALLOW = (
-    "Own machine: run as root, or set NVreg_RestrictProfilingToAdminUsers=0 for the nvidia module and reboot. "
-    "Container: --cap-add=SYS_ADMIN. WSL2: NVIDIA Control Panel > Developer. "
-    "Rented GPU: ask the provider, or run --no-counters."
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,11 +172,6 @@ def _ncu(explicit: str | None) -> Iterator[Check]:
     except FlashScopeError as error:
         yield Check("Nsight Compute", WRONG if ncu.candidates() else MISSING, error.what, error.remedy)
         return
-    if ncu.version_key(tool.version) < ncu.OLDEST:
-        yield Check(
-            "Nsight Compute", WRONG, f"{tool.version}, expected {'.'.join(map(str, ncu.OLDEST))} or later", ncu.GET_NCU
-        )
-        return
     others = len(ncu.candidates()) - 1
     more = f"; {others} more found, --ncu PATH chooses" if others > 0 else ""
     yield Check("Nsight Compute", OK, f"ncu {tool.version} at {tool.path}{more}")
@@ -193,7 +183,7 @@ def _permission(parameters: Path = DRIVER_PARAMETERS) -> Check:
     try:
         text = parameters.read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return Check(name, MISSING, "no driver parameters to read; a run says it for certain", ALLOW)
+        return Check(name, MISSING, "no driver parameters to read; a run says it for certain", failures.permission())
     match = re.search(r"(?:RmProfilingAdminOnly|RestrictProfilingToAdminUsers):\s*(\d)", text)
     root = getattr(os, "geteuid", lambda: 1)() == 0
     if match and match[1] == "0":
@@ -205,7 +195,7 @@ def _permission(parameters: Path = DRIVER_PARAMETERS) -> Check:
         if match
         else "the driver does not say who may use the counters"
     )
-    return Check(name, WRONG, f"{said}, and this is not root", ALLOW)
+    return Check(name, WRONG, f"{said}, and this is not root", failures.permission())
 
 
 def _nvtx() -> Check:

@@ -5,9 +5,11 @@ The text decides before the exit code, since ncu ends with 0 after some of them.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from profiler.collect.watch import Seen
 from profiler.errors import (
@@ -26,14 +28,43 @@ from profiler.errors import (
     WrongPython,
 )
 
-PERMISSION = """The driver keeps the performance counters for administrators. Ways out:
-  own machine:  run as root (sudo -E env "PATH=$PATH" python -m profiler run …), or once for everybody:
-                echo 'options nvidia NVreg_RestrictProfilingToAdminUsers=0' | sudo tee /etc/modprobe.d/profiling.conf
-                then reload the driver or reboot.
-  container:    start it with --cap-add=SYS_ADMIN, or set the option above on the host.
-  WSL2:         in Windows, NVIDIA Control Panel > Developer > Manage GPU Performance Counters > allow all users.
-  rented GPU:   only the provider can allow it; ask for a bare-metal or virtual machine instead of a container.
-Meanwhile `python -m profiler run --no-counters` measures time, memory and error, labelled as without counters."""
+# Where a process runs -> what gives it the counters there.
+ALLOWING = {
+    "own machine": "run as root (sudo -E env \"PATH=$PATH\" python -m profiler run …), or once for everybody: "
+    "echo 'options nvidia NVreg_RestrictProfilingToAdminUsers=0' | sudo tee /etc/modprobe.d/profiling.conf, "
+    "then reload the driver or reboot.",
+    "container": "start it with --cap-add=SYS_ADMIN, or set NVreg_RestrictProfilingToAdminUsers=0 on the host.",
+    "WSL2": "in Windows, NVIDIA Control Panel > Developer > Manage GPU Performance Counters > allow all users.",
+    "rented GPU": "only the provider can allow it; ask for a bare-metal or virtual machine instead of a container.",
+}
+
+
+def surroundings(root: Path = Path("/")) -> str:
+    """Which of ALLOWING this process runs in, as far as files tell; a rented machine looks like any other."""
+    with contextlib.suppress(OSError):
+        if "microsoft" in (root / "proc/version").read_text(errors="replace").lower():
+            return "WSL2"
+    if (root / ".dockerenv").exists() or (root / "run/.containerenv").exists():
+        return "container"
+    with contextlib.suppress(OSError):
+        first = (root / "proc/1/cgroup").read_text(errors="replace")
+        if re.search(r"docker|kubepods|containerd|lxc|libpod", first):
+            return "container"
+    return "own machine"
+
+
+def permission(here: str | None = None) -> str:
+    """How to be given the counters, the way that fits this place first."""
+    here = here or surroundings()
+    places = [here, *(place for place in ALLOWING if place != here)]
+    ways = [f"  {place + (' (this looks like one)' if place == here else '')}: {ALLOWING[place]}" for place in places]
+    return "\n".join([
+        "The driver keeps the performance counters for administrators. Ways out:",
+        *ways,
+        "Meanwhile `run --no-counters` measures time, memory and error, labelled as without counters.",
+    ])
+
+
 SUDO = 'sudo -E env "PATH=$PATH" "$(command -v python)" -m profiler run …'
 
 # What ncu says -> class, sentence, remedy. The first that is found decides.
@@ -42,7 +73,7 @@ FAILURES: tuple[tuple[str, type[RunFailed], str, str], ...] = (
         r"ERR_NVGPUCTRPERM",
         CountersNotPermitted,
         "The GPU's performance counters are not permitted to this user (ERR_NVGPUCTRPERM).",
-        PERMISSION,
+        "",  # by place: permission()
     ),
     (
         r"driver resource was unavailable|other tool \(like DCGM\)",
@@ -130,7 +161,7 @@ def diagnose(seen: Seen) -> RunFailed | None:
     """The error that a finished ncu stands for, or None when it profiled something and ended well."""
     for pattern, kind, what, remedy in FAILURES:
         if re.search(pattern, seen.text):
-            return kind(what, remedy=remedy, detail=seen.text)
+            return kind(what, remedy=remedy or permission(), detail=seen.text)
     if APPLICATION.search(seen.text):
         last = [line for line in seen.lines if not line.startswith("==")]
         return worker_failure(

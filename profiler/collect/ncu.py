@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from glob import glob
 from pathlib import Path
 
-from profiler.errors import NcuFailed, NcuMissing
+from profiler.errors import NcuFailed, NcuMissing, NcuTooOld, RunFailed
 
 DOMAIN = "flashscope"  # the workload's NVTX domain
 # Any push/pop range of our domain, at any depth of the stack. A wrong expression is no error to ncu: it ends with 0
@@ -76,22 +77,43 @@ def probe(path: str) -> str:
 
 
 def find(explicit: str | None = None) -> Ncu:
-    """The ncu to use: the one asked for, else the first that answers. Raises NcuMissing or NcuFailed."""
+    """The ncu to use: the one asked for, else the first that answers and is new enough.
+
+    Raises NcuMissing, NcuTooOld or NcuFailed; the first two name what else there is.
+    """
     if explicit:
         if not (shutil.which(explicit) or os.access(explicit, os.X_OK)):
-            raise NcuMissing(f"--ncu: expected a program, found none at {explicit!r}.", remedy=GET_NCU)
-        return Ncu(explicit, probe(explicit))
-    found, failure = candidates(), None
+            raise NcuMissing(f"--ncu: expected a program, found none at {explicit!r}.", remedy=_elsewhere(explicit))
+        return _new_enough(Ncu(explicit, probe(explicit)))
+    found: list[str] = candidates()
+    failure: RunFailed | None = None
     for path in found:
         try:
-            return Ncu(path, probe(path))
-        except NcuFailed as error:
+            return _new_enough(Ncu(path, probe(path)))
+        except (NcuFailed, NcuTooOld) as error:
             failure = failure or error
     if failure:
         raise failure
     raise NcuMissing(
         "Nsight Compute's command line (ncu) was not found on PATH nor in the usual places.", remedy=GET_NCU
     )
+
+
+def _new_enough(tool: Ncu) -> Ncu:
+    if version_key(tool.version) < OLDEST:
+        oldest = ".".join(map(str, OLDEST))
+        raise NcuTooOld(f"ncu {tool.version} is too old: expected {oldest} or later.", remedy=_elsewhere(tool.path))
+    return tool
+
+
+def _elsewhere(path: str) -> str:
+    """Every other ncu that answers, with its version, to be named with --ncu; where there is none, how to get one."""
+    others = []
+    for other in candidates():
+        with contextlib.suppress(NcuFailed):
+            if other != path:
+                others.append(f"{other} ({probe(other)})")
+    return f"Found elsewhere: {', '.join(others)}. Name it with --ncu PATH." if others else GET_NCU
 
 
 def command(

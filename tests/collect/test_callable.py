@@ -158,6 +158,9 @@ def test_command_line(cli, mine):
     (cli.folder / "visited.py").write_text(MODULE)
     done = cli("run", "--callable", "visited:two", "--n", "64", "--no-counters", "--out", "x")
     assert done.returncode == 2 and "expected visited:two to be callable" in done.stderr
+    # The function's fault comes before whatever else a run would lack, ncu for one.
+    first = cli("run", "--callable", "visited:two", "--n", "64", "--out", "x")
+    assert first.stderr.startswith("--callable: expected visited:two")
     bench = cli("bench", "--callable", "visited:two", "--n", "64")
     assert bench.returncode == 2 and "expected visited:two to be callable" in bench.stderr
     assert cli("run", "--callable", "visited", "--out", "x").stderr.startswith("--callable: expected MODULE:FUNCTION")

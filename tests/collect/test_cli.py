@@ -76,7 +76,9 @@ def test_predict_says_that_nothing_was_measured(cli):
 
 def test_import_makes_a_bundle_that_the_other_verbs_open(cli):
     two = [str(REPORTS / f"{name}.ncu-rep") for name in ("h100_five_kernels", "rtx3070_nvtx_ranges")]
-    assert cli("import", *two, "--out", "both").returncode == 0
+    done = cli("import", *two, "--out", "both")
+    assert done.returncode == 0 and done.stdout == "both\n"
+    assert done.stderr.startswith("8 launches in 3 NVTX ranges on NVIDIA H100") and "RTX 3070" in done.stderr
     rows = json.loads(cli("table", "both", "--format", "json").stdout)
     assert [row["launch"] for row in rows] == list(range(8))
     assert cli("import", two[0], "--out", "both").returncode == 2

@@ -4,6 +4,7 @@ import sys
 
 import pytest
 
+from profiler.collect import failures, gpu
 from profiler.collect.run import run
 from profiler.collect.suites import sweep
 from profiler.errors import (
@@ -137,6 +138,46 @@ def test_failure_is_named(case, stub, tmp_path):
     assert first in caught.value.what
     assert all(word in caught.value.remedy for word in remedy)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["bin"]
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "place"),
+    [
+        ("proc/version", "Linux version 5.15 (Microsoft@Microsoft.com) WSL2", "WSL2"),
+        (".dockerenv", "", "container"),
+        ("proc/1/cgroup", "12:cpu:/kubepods/burstable/pod1", "container"),
+        ("proc/version", "Linux version 6.8 (buildd@lcy02)", "own machine"),
+    ],
+)
+def test_the_way_to_the_counters_that_fits_this_place_comes_first(tmp_path, file, text, place):
+    (tmp_path / "proc/1").mkdir(parents=True)
+    (tmp_path / file).write_text(text)
+    assert failures.surroundings(tmp_path) == place
+    first = failures.permission(place).splitlines()[1]
+    assert first.strip().startswith(f"{place} (this looks like one): ") and failures.ALLOWING[place] in first
+
+
+REFUSES = """
+with open("result.jsonl", "a") as out:
+    out.write(json.dumps({"record": "error", "what": "PyTorch sees no CUDA GPU.", "remedy": "Ask doctor."}) + "\\n")
+say("PyTorch sees no CUDA GPU.", "==ERROR== The application returned an error code (1).")
+sys.exit(1)
+"""
+
+
+def test_what_the_workload_itself_refuses_is_said_once_in_its_own_words(stub, tmp_path):
+    stub.write(REFUSES)
+    with pytest.raises(WorkerFailed) as caught:
+        run(CONFIGS, tmp_path / "bundle", device="cpu")
+    assert str(caught.value) == "PyTorch sees no CUDA GPU.\nAsk doctor."
+
+
+def test_without_a_gpu_nothing_is_said_twice(cli):
+    if gpu.compute_capability():
+        pytest.skip("this machine has a GPU")
+    done = cli("run", "--suite", "quick", "--no-counters", "--out", "bundle")
+    said = [line for line in done.stderr.splitlines() if not line.startswith("[")]
+    assert done.returncode == 1 and said[0] == "PyTorch sees no CUDA GPU." and len(said) == 2
 
 
 LOCKED = """

@@ -48,6 +48,16 @@ def test_a_stage_without_a_launch_is_named():
     assert notes == [f"{NAIVE.config_id}: no launch was profiled in softmax."]
 
 
+def test_kernels_of_a_graph_and_launches_from_elsewhere_are_named():
+    mine = RunConfig("mod:attention", AttentionShape(1, 2, 64, 64, 32))
+    record = {"config_id": mine.config_id, "implementation": "mod:attention", "status": "ok", "stages": ["attention"]}
+    rows = [{"config_id": mine.config_id, "stage": "attention"}]
+    assert join.completeness(rows, {mine.config_id: {**record, "graphs": True}}) == [
+        f"{mine.config_id}: its launches are kernels of a CUDA graph, counted one by one."]
+    (note,) = join.completeness([], {mine.config_id: record})
+    assert "no launch was profiled in attention" in note and "process or thread of its own" in note
+
+
 def test_launches_of_other_ranges_are_left_out_and_counted():
     found, dropped, notes = attach(
         launch(0, None, "warm-up"),

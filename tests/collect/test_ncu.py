@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from profiler.collect import ncu, watch
-from profiler.errors import NcuFailed, NcuMissing
+from profiler.errors import NcuFailed, NcuMissing, NcuTooOld
 
 
 def test_command_selects_our_ranges_and_leaves_the_clocks_alone():
@@ -66,6 +66,37 @@ def test_newest_installed_comes_first(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", "")
     found = ncu.candidates([f"{tmp_path}/*/ncu"])
     assert [Path(p).parent.name for p in found] == ["2025.10.0", "2025.3.1", "2023.3.0"]
+
+
+def installed(folder, name, version):
+    """An ncu that answers with a version, in a folder of its own."""
+    path = folder / name / "ncu"
+    path.parent.mkdir()
+    path.write_text(f"#!/bin/sh\necho 'Version {version}.0 (build 1)'\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_an_ncu_that_is_too_old_is_passed_over_or_named(tmp_path, monkeypatch):
+    old = installed(tmp_path, "old", "2021.3.1")
+    new = installed(tmp_path, "new", "2025.3.1")
+    monkeypatch.setattr(ncu, "candidates", lambda: [old, new])
+    assert ncu.find().path == new
+    with pytest.raises(NcuTooOld, match=r"ncu 2021\.3\.1 is too old: expected 2022\.1 or later") as caught:
+        ncu.find(old)
+    assert f"{new} (2025.3.1)" in caught.value.remedy and "--ncu PATH" in caught.value.remedy
+    monkeypatch.setattr(ncu, "candidates", lambda: [old])
+    with pytest.raises(NcuTooOld) as caught:
+        ncu.find()
+    assert caught.value.remedy == ncu.GET_NCU
+
+
+def test_a_wrong_path_is_answered_with_the_ncu_that_there_is(tmp_path, monkeypatch):
+    here = installed(tmp_path, "here", "2025.3.1")
+    monkeypatch.setattr(ncu, "candidates", lambda: [here])
+    with pytest.raises(NcuMissing) as caught:
+        ncu.find("/nowhere/ncu")
+    assert caught.value.remedy == f"Found elsewhere: {here} (2025.3.1). Name it with --ncu PATH."
 
 
 def test_passes_and_launches_are_read_from_the_output():

@@ -13,8 +13,8 @@ import pytest
 
 from profiler import bundle, table
 from profiler.bundle import Bundle
+from profiler.collect import provenance, suites
 from profiler.collect import run as runs
-from profiler.collect import suites
 from profiler.errors import BadInput, NcuFailed, WorkerFailed
 from profiler.spec import parameters_text
 
@@ -127,6 +127,27 @@ if "sdpa_math16full" in names:
     made = runs.run(CONFIGS, tmp_path / "bundle", device="cpu")
     assert any(note.startswith(f"{guilty}: no counters (failed:") for note in made.notes)
     assert len((stub.folder / "calls").read_text().splitlines()) == 1
+
+
+def test_a_lost_cuda_context_costs_one_configuration_of_the_counters(stub, tmp_path, reports):
+    guilty = CONFIGS[1].config_id
+    stub.write(
+        f"""
+plan = json.loads(pathlib.Path("plan.json").read_text())
+names = [c["implementation"] + str(c["shape"]["nq"]) + c["shape"]["mask"] for c in plan["configs"]]
+if "sdpa_math16full" in names:
+    with open("result.jsonl", "a") as out:
+        for record in ({{"record": "start", "config_id": {guilty!r}}},
+                       {{"record": "counters", "config_id": {guilty!r}, "status": "failed: illegal memory access",
+                         "stages": [], "sticky": True}}):
+            out.write(json.dumps(record) + "\\n")
+    say("==ERROR== The application returned an error code (1).")
+    sys.exit(1)
+"""
+        + SUCCESS
+    )
+    made = runs.run(CONFIGS, tmp_path / "bundle", device="cpu")
+    assert any(note.startswith(f"{guilty}: no counters (failed:") for note in made.notes)
 
 
 def test_failure_after_finished_work_keeps_it_and_resume_goes_on(stub, tmp_path, reports, monkeypatch):
@@ -247,3 +268,44 @@ def test_nothing_is_written_when_no_worker_answers(tmp_path, monkeypatch):
 
 def test_parameters_text_is_stable():
     assert parameters_text({"b": 1, "a": 2}) == '{"a":2,"b":1}'
+
+
+def test_a_lost_cuda_context_costs_one_configuration_of_the_timings(tmp_path, monkeypatch):
+    guilty = CONFIGS[2].config_id
+    script = f"""
+import json, sys
+plan, out = json.load(open(sys.argv[1])), open(sys.argv[2], "a")
+from profiler.spec import RunConfig
+for entry in plan["configs"]:
+    config = RunConfig.from_json(entry)
+    print(json.dumps({{"record": "start", "config_id": config.config_id}}), file=out, flush=True)
+    wrong = config.config_id == {guilty!r}
+    row = {{**config.key(), "parameters": "{{}}", "status": "failed: CUDA error" if wrong else "ok"}}
+    print(json.dumps({{"record": "timing", "row": row}}), file=out, flush=True)
+    if wrong:
+        sys.exit("CUDA error: an illegal memory access was encountered")
+print(json.dumps({{"record": "end"}}), file=out, flush=True)
+"""
+    monkeypatch.setattr(
+        "profiler.collect.worker.command", lambda plan, results: [sys.executable, "-c", script, plan.name, results.name]
+    )
+    made = runs.run(CONFIGS, tmp_path / "bundle", counters=False, device="cpu")
+    status = dict(zip(made.timings["config_id"], made.timings["status"]))
+    assert status.pop(guilty) == "failed: CUDA error" and set(status.values()) == {"ok"}
+
+
+def test_an_export_inside_a_checkout_of_something_else_has_no_commit(tmp_path, monkeypatch):
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    export = tmp_path / "export"
+    export.mkdir()
+    monkeypatch.setattr("profiler.collect.worker.ROOT", export)
+    assert provenance.git_commit() is None
+    subprocess.run(["git", "init", "-q", str(export)], check=True)
+    (export / "file").write_text("x")
+    who = ["-c", "user.name=a", "-c", "user.email=a@b.c"]
+    subprocess.run(["git", "-C", str(export), "add", "file"], check=True)
+    subprocess.run(["git", "-C", str(export), *who, "commit", "-qm", "x"], check=True)
+    first = provenance.git_commit()
+    assert len(first) == 12
+    (export / "file").write_text("y")
+    assert provenance.git_commit() == f"{first}-dirty"

@@ -40,7 +40,8 @@ def ptx(kernel, signature, constants):
     source = ASTSource(kernel, {**signature, **dict.fromkeys(constants, "constexpr")},
                        {(names.index(k),): v for k, v in constants.items()},
                        {(i,): [["tt.divisibility", 16]] for i, n in enumerate(names) if n not in constants})
-    return triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 4, "num_stages": 1}).asm["ptx"]
+    options = {"num_warps": 4, "num_stages": 1}
+    return triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options).asm["ptx"]
 
 reading = ptx(read_kernel, {"source": "*fp32", "sums": "*fp32", "count": "i32"}, {"BLOCK": ceilings.BLOCK})
 print("cg" if re.search(r"ld\\.global\\.cg\\S*\\.v4", reading) else "no wide load past L1", "cp.async" in reading)

@@ -17,7 +17,7 @@ from profiler.errors import BadInput
 from profiler.spec import AttentionShape, RunConfig
 from profiler.workload import accuracy, counters, inputs, timing
 from profiler.workload.clock import LONGEST_WAIT, WAIT_CYCLES, HostClock, wait_cycles
-from profiler.workload.device import Sensors
+from profiler.workload.device import Sensors, throttle_words
 from profiler.workload.implementations import Refused, bind, no_stage
 from profiler.workload.plan import Plan
 
@@ -167,7 +167,7 @@ def test_what_the_peers_cannot_do_is_refused_by_reason():
         bind(config("sdpa_math", block_m=64), q, k, v)
     with pytest.raises(Refused, match="window"):
         bind(config(shape=AttentionShape(1, 1, 8, 8, 16, dtype="fp32", mask="window:2,2")), q, k, v)
-    with pytest.raises(BadInput, match="naive, naive_folded, flash2"):
+    with pytest.raises(BadInput, match="naive, naive_folded, flash1, flash2"):
         bind(config("mystery"), q, k, v)
 
 
@@ -217,6 +217,37 @@ def test_ranges_are_the_configuration_outside_and_each_stage_inside(monkeypatch)
     inner = [x for stage in found["stages"] for x in (stage, "pop")]
     assert names == [config().config_id, *inner, "pop"]
     assert calls == [0, 0, 0, 1]  # three warm-up calls before any range, one inside
+
+
+def test_a_replayed_graph_is_seen(monkeypatch):
+    replayed = []
+    monkeypatch.setattr(torch.cuda.CUDAGraph, "replay", lambda graph: replayed.append(graph))
+    graph = object()
+    with counters.graphs_replayed() as seen:
+        torch.cuda.CUDAGraph.replay(graph)
+    torch.cuda.CUDAGraph.replay(graph)
+    assert seen == [graph] and replayed == [graph, graph]
+
+
+@pytest.mark.parametrize(("bits", "words"), [(0, "none"), (1, "none"), (0x44, "power cap, heat (hardware)")])
+def test_throttle_reasons_in_words(bits, words):
+    assert throttle_words(bits) == words
+
+
+def test_sensors_are_in_the_row_and_null_where_there_are_none():
+    class Hot(Sensors):
+        bits = iter([0x4] * 100)
+
+        def temperature_c(self):
+            return 71.0
+
+        def throttle_bits(self):
+            return next(self.bits)
+
+    subject = config()
+    (hot,) = timing.measure([subject], HostClock(), Hot("cpu"), device="cpu", seed=0, starting=lambda c: None)
+    assert hot["temperature_c"] == 71.0 and hot["throttle"] == "power cap" and hot["sm_clock_hz"] is None
+    assert measure(subject)[0]["temperature_c"] is None and measure(subject)[0]["throttle"] is None
 
 
 def test_the_gpu_waits_for_slow_launches_within_bounds():
