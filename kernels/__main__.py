@@ -12,12 +12,15 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m kernels", description=__doc__)
     verb = parser.add_subparsers(dest="verb", required=True).add_parser(
         "check", description="Compare each implementation with float64, the smallest shape first.",
-        epilog="example: python -m kernels check --implementation flash2 --dtype float16 --lengths 64,65")
+        epilog="example: python -m kernels check --implementation flash2 --dtype float16 --lengths 64,65 --trace")
     verb.add_argument("--implementation", action="append", help="one of the registry; all of them by default")
     verb.add_argument("--dtype", choices=("float16", "bfloat16", "float32"),
                       help="bfloat16 on a GPU, float32 in Triton's interpreter by default")
     verb.add_argument("--lengths", help="comma-separated; by default 64,65,113, on a GPU 512,2048 too")
     verb.add_argument("--head-dim", type=int, default=64, help="head size, 64 by default")
+    verb.add_argument("--trace", action="store_true",
+                      help="of flash1 and flash2: name the first S, m, alpha, l or accumulator that differs, and its "
+                           "block; lengths 64,65,113 by default")
     asked = parser.parse_args(arguments)
     import torch
 
@@ -37,16 +40,26 @@ def main(arguments: list[str]) -> int:
         return 2
     try:
         every = [info.name for info in registry.KERNELS if info.kind == "attention"]
+        if asked.trace:
+            from kernels.trace import TRACED
+
+            every = [name for name in every if name in TRACED]
         names = [registry.get(name).name for name in asked.implementation or every]
     except UnsupportedCall as error:
         print(error, file=sys.stderr)
         return 2
-    steps = check.ladder(lengths or (check.LENGTHS if on_gpu else check.SHORT))
+    steps = check.ladder(lengths or (check.LENGTHS if on_gpu and not asked.trace else check.SHORT))
     dtype = getattr(torch, asked.dtype or ("bfloat16" if on_gpu else "float32"))
     where = torch.cuda.get_device_name() if on_gpu else "the CPU, Triton kernels in its interpreter"
     print(f"On {where}, {dtype}, against float64:")
     status = 0
     for name in names:
+        if asked.trace:
+            right, said = check.trace(name, steps, dtype=dtype, device="cuda" if on_gpu else "cpu",
+                                      head_dim=asked.head_dim)
+            print(said, flush=True)
+            status = max(status, int(not right))
+            continue
         findings = list(check.check(name, steps, dtype=dtype, device="cuda" if on_gpu else "cpu",
                                     head_dim=asked.head_dim))
         print(check.summary(findings), flush=True)

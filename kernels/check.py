@@ -1,7 +1,8 @@
 """The way to debug an attention kernel, automated: the smallest shape first, one difficulty more a step.
 
 N 64 is one block or two; 65 needs a tail mask; 113 a tail in both directions; 512 and 2048 many blocks; then several
-batches with grouped heads and Nq ≠ Nk. Each step is compared with float64, full and causal: output, LSE, gradients.
+batches with grouped heads and Nq ≠ Nk. Each step is compared with float64, full and causal: output, LSE, gradients,
+as far as an implementation has them.
 """
 
 from __future__ import annotations
@@ -79,22 +80,22 @@ def check(name: str, steps: Sequence[Step], *, dtype: torch.dtype, device: str, 
 
 def _compare(name: str, label: str, step: Step, causal: bool, dtype: torch.dtype, device: str, head_dim: int,
              call: Callable[..., Any]) -> Iterator[Finding]:
-    generator = torch.Generator().manual_seed(step.nq * 4099 + step.nk)
-    sizes = ((step.heads, step.nq), (step.kv_heads, step.nk), (step.kv_heads, step.nk), (step.heads, step.nq))
-    *inputs, dout = (torch.randn(step.batch, h, n, head_dim, generator=generator).to(device, dtype) for h, n in sizes)
+    *inputs, dout = _inputs(step, dtype, device, head_dim)
     info = registry.get(name)
 
+    differentiable = "backward" in info.directions
+
     def run(attention: Callable[..., Any], as_type: torch.dtype) -> dict[str, torch.Tensor]:
-        leaves = [x.to(as_type).detach().requires_grad_() for x in inputs]
+        leaves = [x.to(as_type).detach().requires_grad_(differentiable) for x in inputs]
         given = attention(*leaves, causal=causal)
         out, lse = given if isinstance(given, tuple) else (given, None)
-        grads = torch.autograd.grad(out, leaves, dout.to(as_type))
+        grads = torch.autograd.grad(out, leaves, dout.to(as_type)) if differentiable else ()
         found = {"out": out, "lse": lse, **dict(zip(("dq", "dk", "dv"), grads))}
         return {tensor: value.detach() for tensor, value in found.items() if value is not None}
 
     exact = run(reference_attention, torch.float64)
     eager = run(_eager, dtype)
-    options = {"return_lse": True} if name == "flash2" else {}
+    options = {"return_lse": True} if "return_lse" in info.supports else {}
     got = run(lambda q, k, v, causal: call(info.name, q, k, v, causal=causal, **options), dtype)
     for tensor, value in got.items():
         if tensor == "lse":  # float32 in every dtype
@@ -108,6 +109,32 @@ def _compare(name: str, label: str, step: Step, causal: bool, dtype: torch.dtype
         place = torch.unravel_index(torch.tensor(flat), difference.shape)
         where = ", ".join(f"{axis} {int(at)}" for axis, at in zip(AXES[tensor], place))
         yield Finding(name, label, tensor, difference.flatten()[flat].item(), allowed, where)
+
+
+def trace(name: str, steps: Sequence[Step], *, dtype: torch.dtype, device: str, head_dim: int = 64) -> tuple[bool, str]:
+    """Whether every step of the online softmax of ``name`` is right in every shape, and that in one sentence: the
+    first S, m, alpha, l or accumulator that differs from float64, and its block (kernels.trace)."""
+    from kernels.trace import QUANTITIES
+    from kernels.trace import trace as first_difference
+
+    for step in steps:
+        q, k, v, _ = _inputs(step, dtype, device, head_dim)
+        for causal in (False, True):
+            label = f"{step.name}, {'causal' if causal else 'full'}"
+            try:
+                found = first_difference(name, q, k, v, causal=causal)
+            except UnsupportedCall as refused:
+                return False, f"{name}: refused at {label}: {refused}"
+            if found is not None:
+                return False, f"{name}: {label}: {found}"
+    return True, f"{name}: {', '.join(QUANTITIES)} and out are right in every block of {2 * len(steps)} steps"
+
+
+def _inputs(step: Step, dtype: torch.dtype, device: str, head_dim: int) -> list[torch.Tensor]:
+    """q, k, v and dO of a step, standard normal, the same at each call."""
+    generator = torch.Generator().manual_seed(step.nq * 4099 + step.nk)
+    sizes = ((step.heads, step.nq), (step.kv_heads, step.nk), (step.kv_heads, step.nk), (step.heads, step.nq))
+    return [torch.randn(step.batch, h, n, head_dim, generator=generator).to(device, dtype) for h, n in sizes]
 
 
 def _eager(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool) -> torch.Tensor:

@@ -87,6 +87,11 @@ KERNELS: tuple[KernelInfo, ...] = (
         interpreter="causal: float16, float32", options={"fold_scale": True},
         backward_stages=("d_values", "d_weights", "d_softmax", "d_queries", "d_keys")),
     KernelInfo(
+        name="flash1", path="kernels.flash1:flash1_attention", label="FlashAttention-1 schedule, Triton",
+        stages=("attention",), directions=("forward",), dtypes=("float16", "bfloat16", "float32"),
+        head_dims=range(1, 257), masks=("full", "causal"), architectures="compute capability 8.0 or later",
+        interpreter="float16, float32", tunable=True, supports=("return_lse",), gradients=()),
+    KernelInfo(
         name="flash2", path="kernels.api:flash_attention", label="FlashAttention-2, Triton",
         stages=("attention",), directions=("forward", "backward"), dtypes=("float16", "bfloat16", "float32"),
         head_dims=range(1, 257), masks=("full", "causal"), architectures="compute capability 8.0 or later",
@@ -154,6 +159,21 @@ def call(name: str, q: Any, k: Any, v: Any, *, causal: bool = False, scale: floa
         with stage("attention"):
             return attention(q, k, v, causal=causal, scale=scale, **options)
     return attention(q, k, v, causal=causal, scale=scale, stage=stage, **options)
+
+
+def parameters(name: str, q: Any, k: Any, v: Any, *, causal: bool = False, tuning: Mapping[str, Any] | None = None,
+               **options: Any) -> dict[str, Any]:
+    """Every tuning parameter that ``call`` with these arguments runs with, the kernel's own choices included."""
+    info = _attention(name, tuning)
+    _supported(info, options)
+    if not info.tunable:
+        return {}
+    if name == "flash2":
+        from kernels import api
+
+        return dict(api.explain(q, k, v, causal=causal, tuning=tuning, **options).tuning)
+    module = importlib.import_module(info.path.split(":")[0])
+    return module.explain(q, k, v, causal=causal, tuning=tuning, **options)
 
 
 def prepare_backward(name: str, q: Any, k: Any, v: Any, dout: Any, *, causal: bool = False, scale: float | None = None,

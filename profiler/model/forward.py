@@ -150,8 +150,10 @@ def math_peer(config: RunConfig) -> tuple[StagePrediction, ...]:
 def flash1(config: RunConfig) -> tuple[StagePrediction, ...]:
     """FlashAttention-1: outer loop over key blocks, inner over query blocks (arXiv 2205.14135, Algorithm 1).
 
-    K and V once; for each key block every query block that sees it: Q, O, m, l read and O, m, l written. That traffic
-    is why FlashAttention-2 swapped the loops. At DRAM (a cache that holds O, m, l): Q, K, V in, O, m, l out.
+    K and V once; for each key block every query block that sees it: Q read, and O, m, l read back, but not the first
+    time, and written. Between key blocks O is float32, in the authors' code and in ours; the last visit writes it in
+    its type. That traffic is why FlashAttention-2 swapped the loops. At DRAM (a cache that holds O, m, l): Q, K, V in,
+    O, m, l out.
     """
     s, p = config.shape, config.parameters
     must, stat = compulsory(config), statistics_bytes(s)
@@ -164,24 +166,28 @@ def flash1(config: RunConfig) -> tuple[StagePrediction, ...]:
                                 note="tile sizes not known"),)
     block_m, block_n = int(p["block_m"]), int(p["block_n"])
     blocks = count_blocks(Mask.parse(s.mask), s.nq, s.nk, block_m, block_n)
-    rows = heads * _query_rows_visited(s, block_m, block_n)
-    moved, row = rows * s.head_dim * s.element_bytes, rows * STATISTIC_BYTES
+    visits, once = _query_rows_visited(s, block_m, block_n)
+    q, row = heads * visits * s.head_dim * s.element_bytes, heads * visits * STATISTIC_BYTES
+    again = heads * (visits - once) * STATISTIC_BYTES  # of a number a row that comes back
+    partial, final = again * s.head_dim, heads * once * s.head_dim * s.element_bytes
     unseen = s.nk - (keys_seen(Mask.parse(s.mask), s.nq, s.nk) if s.nq else 0)
     fetched = s.nk - unseen // block_n * block_n if unseen < s.nk else 0
     keys = heads * fetched * s.head_dim * s.element_bytes
     return (StagePrediction(
-        "attention", reads, writes, l2_to_sm={"Q": moved, "K": keys, "V": keys, "O": moved, "m": row, "l": row},
-        sm_to_l2={"O": moved, "m": row, "l": row}, flops_visible=visible,
+        "attention", reads, writes, l2_to_sm={"Q": q, "K": keys, "V": keys, "O": partial, "m": again, "l": again},
+        sm_to_l2={"O": partial + final, "m": row, "l": row}, flops_visible=visible,
         flops_computed=4 * heads * blocks.computed_pairs * padded_head_dim(s.head_dim),
         exponentials=heads * blocks.computed_pairs, rescales=heads * blocks.row_visits * 2 * RESCALE_LANES,
         blocks=blocks, heads=heads),)
 
 
-def _query_rows_visited(s: AttentionShape, block_m: int, block_n: int) -> int:
-    """Σ over query blocks of their rows · the key blocks that they visit (one head)."""
-    mask, total = Mask.parse(s.mask), 0
+def _query_rows_visited(s: AttentionShape, block_m: int, block_n: int) -> tuple[int, int]:
+    """Σ over query blocks of their rows · the key blocks that they visit, and of the rows of those that visit any (one
+    head)."""
+    mask, total, once = Mask.parse(s.mask), 0, 0
     for first in range(0, s.nq, block_m):
         rows = min(block_m, s.nq - first)
         low, high = key_interval(mask, first, first + rows - 1, s.nq, s.nk)
-        total += rows * (ceil_div(high, block_n) - low // block_n) if high > low else 0
-    return total
+        if high > low:
+            total, once = total + rows * (ceil_div(high, block_n) - low // block_n), once + rows
+    return total, once

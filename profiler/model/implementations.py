@@ -85,7 +85,8 @@ def _forward_buffers(config: RunConfig) -> dict[str, int]:
         return {**partial, "O": s.q_bytes, "LSE": forward.statistics_bytes(s)}
     if config.implementation == "flash1":
         stat = forward.statistics_bytes(s)
-        return {"O": s.q_bytes, "m": stat, "l": stat}
+        between = {"O, float32": s.batch * s.heads * s.nq * s.head_dim * forward.STATISTIC_BYTES}
+        return {"O": s.q_bytes, "m": stat, "l": stat, **(between if s.element_bytes != forward.STATISTIC_BYTES else {})}
     return forward.output(config)
 
 

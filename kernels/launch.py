@@ -1,0 +1,48 @@
+"""What kernels that read through pointers share: a configuration from a table, and a launch on the tensors' device."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from triton.runtime.errors import OutOfResources
+
+from kernels.errors import UnsupportedCall
+from kernels.plan import INTERPRETER, Tuning, check_tuning, override, padded
+
+
+def pointer_tuning(table: Mapping[tuple[int, bool], Tuning], q: torch.Tensor, cc: tuple[int, int] | None,
+                   tuning: Mapping[str, Any] | None) -> Tuning:
+    """The row of ``table`` for (padded head size of q, at least 64; whether q is float32), with what the caller gives
+    in its place. cc: compute capability, None in Triton's interpreter. Raises UnsupportedCall by name."""
+    base = INTERPRETER if cc is None else table[max(64, padded(q.shape[-1])), q.dtype == torch.float32]
+    if tuning:
+        base = override(base, tuning)
+        check_tuning(base, "a kernel that reads through pointers", cc)
+    return base
+
+
+def parameters(tuning: Tuning) -> dict[str, int]:
+    """A configuration by flat names."""
+    return {name: value for name, value in vars(tuning).items() if name != "tma"}
+
+
+@contextlib.contextmanager
+def on_device(tensor: torch.Tensor, tuning: Any) -> Iterator[None]:
+    """Launch here; blocks that do not fit the device become UnsupportedCall."""
+    try:
+        with torch.cuda.device(tensor.device) if tensor.is_cuda else contextlib.nullcontext():
+            yield
+    except OutOfResources as error:
+        raise UnsupportedCall("tuning", "blocks that fit the device", f"{tuning} ({error})",
+                              "Use smaller blocks or fewer stages.") from error
+
+
+def no_gradient(what: str, **tensors: torch.Tensor) -> None:
+    """Refuse, by name, a tensor whose gradient is asked for."""
+    for name, tensor in tensors.items():
+        if torch.is_grad_enabled() and tensor.requires_grad:
+            raise UnsupportedCall(name, f"no gradient to be asked for: {what} has none", "requires_grad=True",
+                                  f"Pass {name}.detach(), or use flash2.")
