@@ -9,7 +9,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
@@ -83,6 +83,10 @@ def run(
     metrics: Metrics = "evidence",
     ncu: NcuPath = None,
     timeout: Annotated[float, typer.Option(help="Seconds without progress after which the run is ended.")] = 180.0,
+    workers: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(help="dask: this machine's GPUs at once; dask=SCHEDULER: those of a Dask cluster."),
+    ] = None,
 ) -> None:
     """Profile attention on this machine's GPU and write a bundle.
 
@@ -93,7 +97,10 @@ def run(
     Example: python -m profiler run --callable mine:attention -i flash2 --n 4096 --out out/mine
 
     Example: python -m profiler run -i naive -i flash2 --n 4096 -d 64 --mask causal --out out/mine
+
+    Example: python -m profiler run --suite scaling --workers dask --out out/scaling
     """
+    from profiler.collect import suites
     from profiler.collect.run import run as profile
 
     names = _names(callable_, implementation)
@@ -119,6 +126,8 @@ def run(
             suite=suite or (None if shaped or sweep or direction != "forward" else "quick"),
             progress=_progress,
             command=_command_line(),
+            timed_only=suites.timed_only(suite),
+            workers=workers,
         )
     for note in made.notes:
         print(f"note: {note}", file=sys.stderr)
@@ -143,6 +152,8 @@ def bench(
     """Time our kernels and the peers side by side in one run, without a profiler; no bundle is written.
 
     Example: python -m profiler bench -i flash2 -i sdpa_flash --n 4096 -d 64 -d 128
+
+    Example: python -m profiler bench --suite peers
     """
     from profiler.collect import bench as benches
 

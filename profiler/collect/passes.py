@@ -28,9 +28,10 @@ class Reporter:
         counters: bool,
         counted: int | None = None,
         known: Mapping[str, float] | None = None,
+        source: str = "an earlier run on this GPU",
     ):
-        """counted: how many of the configurations go under ncu, where not all do."""
-        self._progress, self._known = progress, dict(known or {})
+        """counted: how many of the configurations go under ncu, where not all do; source: whose pace ``known`` is."""
+        self._progress, self._known, self._source = progress, dict(known or {}), source
         under_ncu = {pace.COUNTERS: configs if counted is None else counted} if counters else {}
         left = {**under_ncu, pace.TIMING: configs}
         self._total, self._done = sum(left.values()), 0
@@ -42,8 +43,15 @@ class Reporter:
         if remaining is not None and self._total:
             passes = int(self._known.get("passes", 0)) if pace.COUNTERS in self.pace.left else 0
             replays = f", {passes} replay passes a launch" if passes else ""
-            text = f"about {pace.duration(remaining)} by an earlier run on this GPU{replays}"
+            each = self.pace.estimate()
+            text = f"about {pace.duration(remaining)} by {self._source}{each}{replays}"
             self._progress(text, self._done, self._total)
+
+    def end(self, passes: int | None) -> None:
+        """What it took in all, for whoever waited."""
+        took = self.pace.took_words()
+        if took:
+            self.say(took + (f", {passes} replay passes a launch" if passes else ""))
 
     def say(self, text: str) -> None:
         """Something that ends no configuration."""

@@ -68,8 +68,12 @@ def run(
             here = places[0]
             alone = client is None and device == "cuda"
             known = pace.recall(here.gpu, metric_set) if alone else {}
+            typical = {} if known or not alone else pace.TYPICAL.get(metric_set, pace.TYPICAL_TIMING)
+            source = {"source": pace.TYPICAL_SOURCE} if typical else {}
             counted = sum(config.config_id not in order.timed_only for config in configs) if counters else 0
-            reporter = Reporter(progress, len(configs), counters=counters, counted=counted, known=known)
+            reporter = Reporter(
+                progress, len(configs), counters=counters, counted=counted, known=known or typical, **source
+            )
             reporter.begin()
             if client:
                 measured, said = cluster.measure(client, order, configs, partial.folder, reporter)
@@ -83,6 +87,7 @@ def run(
             publish(made, out, [chunk.report for part in measured for chunk in part.chunks] if keep_reports else [])
             if alone:
                 pace.remember(here.gpu, metric_set, reporter.pace, made.profile.get("passes", 0))
+                reporter.end(made.profile.get("passes"))
             partial.finished = True
     return made
 

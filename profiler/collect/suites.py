@@ -52,6 +52,24 @@ def evidence() -> list[RunConfig]:
     return [c for c in sweep(EVERYTHING, LENGTHS) if c.implementation != "sdpa_math" or c.shape.nq in MATH_LENGTHS]
 
 
+def counted(config: RunConfig) -> bool:
+    """Whether the evidence suite profiles a configuration; the others are timed only.
+
+    Claims judge one shape at a time, so that each can be decided from these; what they say of growth over N comes from
+    timings, and the bytes at every length are the scaling suite's.
+    """
+    name, n = config.implementation, config.shape.nq
+    if name == "sdpa_math":  # up to 20 launches a call
+        return n == 1024 and config.shape.head_dim == 64 and config.shape.mask == "full"
+    lengths = {"flash2": (1024, 4096, 16384), "naive": (1024, 4096)}
+    return n in lengths.get(name, (4096,))
+
+
+def timed_only(name: str | None) -> frozenset[str]:
+    """The config_ids of a named suite that are timed and not profiled."""
+    return frozenset(c.config_id for c in evidence() if not counted(c)) if name == "evidence" else frozenset()
+
+
 def quick() -> list[RunConfig]:
     """One shape, in about a minute: B1 H16 N2048 D64 full."""
     return sweep((*UNFUSED, "flash2", "sdpa_flash"), (2048,), head_dims=(64,), masks=("full",))

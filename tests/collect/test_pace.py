@@ -130,7 +130,27 @@ def test_an_earlier_run_gives_the_estimate_before_the_next_starts(clock):
     known = pace.recall("GPU-1", "evidence")
     assert known == {"counters": 2.0, "timing": 0.5, "passes": 8.0}
     Reporter(lambda *words: said.append(words), 40, counters=True, known=known).begin()
-    assert said == [("about 2 min by an earlier run on this GPU, 8 replay passes a launch", 0, 80)]  # 40·2 + 40·0.5 s
+    (text, done, total), = said
+    assert text.startswith("about 2 min by an earlier run on this GPU (40 × 2.0 s of counters, 40 × 0.5 s of timing)")
+    assert text.endswith(", 8 replay passes a launch") and (done, total) == (0, 80)
+
+
+def test_what_it_took_is_said_at_the_end_and_only_what_was_measured(clock):
+    said = []
+    reporter = Reporter(lambda *words: said.append(words), 4, counters=True, counted=2)
+    reporter.pace._mark = 0.0
+    clock.now = 6.0
+    reporter.done(pace.COUNTERS, 2, "b")
+    clock.now = 8.0
+    reporter.done(pace.TIMING, 4, "d")
+    reporter.end(8)
+    text = "counters: 2 in 6 s (3.0 s each), timing: 4 in 2 s (0.5 s each), 8 replay passes a launch"
+    assert said[-1] == (text, 6, 6)
+    taken = Reporter(lambda *words: said.append(words), 4, counters=False)
+    taken.done(pace.TIMING, 4, "taken", measured=False)
+    count = len(said)
+    taken.end(None)
+    assert len(said) == count
 
 
 @pytest.mark.parametrize(("seconds", "words"), [(42.4, "42 s"), (100, "2 min"), (5400, "1 h 30 min")])

@@ -1,9 +1,15 @@
 """The named suites hold what they say, few enough to run, each configuration once."""
 
+from dataclasses import replace
+
 import pytest
 
+from profiler import bundle
 from profiler.collect import bench, suites
+from profiler.evidence import evaluate
 from profiler.spec import AttentionShape
+
+from .conftest import ROOT
 
 MOST = {"quick": 4, "evidence": 132, "scaling": 120, "tuning": 32, "backward": 48, "decode": 16, "peers": 72}
 
@@ -24,6 +30,20 @@ def test_decode_has_few_queries_on_long_grouped_caches():
     assert {(s.heads, s.kv_heads, s.head_dim) for s in shapes} == {(32, 8, 128)}
     assert {s.nq for s in shapes} == {1, 4} and {s.nk for s in shapes} == {4096, 32768}
     assert {s.batch for s in shapes if s.nq == 1} == {1, 8, 32}
+
+
+def test_the_evidence_suite_counts_enough_for_every_claim():
+    """The recorded suite, which counted everything, cut down to what is counted now: no claim loses its verdict."""
+    whole = bundle.read(ROOT / "data/h200-evidence")
+    assert len(suites.evidence()) - len(suites.timed_only("evidence")) == 33
+    kept = {config.config_id for config in suites.evidence() if suites.counted(config)}
+    assert kept <= set(whole.launches["config_id"])
+    launches = whole.launches[whole.launches["config_id"].isin(kept)].reset_index(drop=True)
+    assert len(launches) < len(whole.launches) / 5
+    before = {claim.id: claim.verdict for claim in evaluate(whole)}
+    after = {claim.id: claim.verdict for claim in evaluate(replace(whole, launches=launches))}
+    lost = {name for name, verdict in after.items() if verdict == "cannot tell" and before[name] != verdict}
+    assert lost == set()
 
 
 def test_flops_by_convention():
