@@ -250,11 +250,13 @@ class Follower:
         size = self._path.stat().st_size if self._path.is_file() else 0
         if size != self._size:
             self._size = size
-            ended = worker.of(worker.read_records(self._path), self._kind)
+            records = worker.read_records(self._path)
+            ended, current = worker.of(records, self._kind), culprit(records, self._kind)
             if len(ended) > self.told:
                 last = ended[-1]
                 name = last.get("config_id") or last.get("row", {}).get("config_id", "")
                 text = name + (f", kernel {self._kernel}" if self._kernel else "")
+                text += f"; now {current}" if current else ""
                 self._reporter.done(self._kind, len(ended) - self.told, text)
                 self.told = len(ended)
         return size

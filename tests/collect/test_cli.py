@@ -1,6 +1,7 @@
 """The command line: exit codes, what goes to which stream, help with examples."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -46,8 +47,8 @@ def test_table_as_csv(cli):
             ("run", "--suite", "quick", "--n", "64", "--out", "x"),
             "--suite: expected no shape options beside it, got both.",
         ),
-        (("predict", "-i", "nothing"), "predict: no model of nothing forward"),
-        (("predict", "--n", "-4"), "nq: expected a whole number from 0 to 16,777,216, got -4."),
+        (("predict", "-i", "nothing"), "--implementation: expected one of decode,"),
+        (("predict", "--n", "-4"), "--n: expected a positive whole number, got -4."),
         (("bench", "--mask", "diagonal"), "mask: expected 'full', 'causal'"),
     ],
 )
@@ -95,3 +96,36 @@ def test_scrub_writes_beside_and_never_over(cli):
     assert cli("scrub", "mine.ncu-rep").returncode == 0
     assert b"hostxxx" not in (cli.folder / "mine-scrubbed.ncu-rep").read_bytes()
     assert cli("scrub", "mine.ncu-rep").returncode == 2
+
+
+def _raise(error):
+    raise error
+
+
+@pytest.mark.parametrize(("error", "code", "first"), [
+    (PermissionError(13, "Permission denied", "out/x"), 1, "Cannot read or write out/x: Permission denied."),
+    (OSError(28, "No space left on device"), 1, "Cannot read or write: No space left on device."),
+    (KeyboardInterrupt(), 130, "Ended by Ctrl-C."), (MemoryError(), 1, "Not enough memory."),
+    (KeyError("x"), 1, "Unexpected KeyError: 'x' (test_cli.py, line "), (BrokenPipeError(), 0, "")], ids=repr)
+def test_whatever_is_raised_is_one_sentence(error, code, first, monkeypatch, capfd):
+    from profiler.__main__ import main
+
+    monkeypatch.setattr("profiler.__main__._silence", lambda: None)
+    with pytest.raises(SystemExit) as ended:
+        main(lambda: _raise(error))
+    said = capfd.readouterr().err
+    assert ended.value.code == code and said.startswith(first) and "Traceback" not in said
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs the device that is always full")
+def test_a_full_disk_is_said(cli):
+    with open("/dev/full", "w") as full:
+        done = cli("predict", stdout=full)
+    assert done.returncode == 1 and done.stderr.startswith("Cannot read or write: No space left")
+
+
+def test_a_terminal_that_knows_ascii_only(cli):
+    """Every character that it lacks is escaped as JSON does it, so that what is printed stays JSON."""
+    plain, ascii_only = (cli("predict", "--json", env={"PYTHONIOENCODING": codec}) for codec in ("utf-8", "ascii"))
+    assert not plain.stdout.isascii() and ascii_only.stdout.isascii() and ascii_only.stderr == ""
+    assert json.loads(plain.stdout) == json.loads(ascii_only.stdout)

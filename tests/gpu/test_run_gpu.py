@@ -47,6 +47,38 @@ def test_timings_are_measured_and_right(made):
     assert peak["naive"] >= n2 and peak["flash2"] < 4 * flash
 
 
+def test_sensors_are_read(made):
+    timings = made[0].timings
+    assert timings["temperature_c"].between(10, 110).all() and timings["power_w"].gt(0).all()
+    assert timings["throttle"].notna().all() and timings["gpu"].str.startswith("GPU-").all()
+
+
+GRAPHED = """
+import torch
+
+def plain(q, k, v, causal=False):
+    return torch.softmax(q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5, -1) @ v
+
+compiled = torch.compile(plain, mode="reduce-overhead")
+
+def attention(q, k, v):
+    return compiled(q, k, v).clone()
+"""
+
+
+def test_a_compiled_function_that_replays_a_cuda_graph_is_counted_and_named(tmp_path, monkeypatch):
+    from profiler.collect.run import run
+    from profiler.collect.suites import sweep
+
+    (tmp_path / "graphed.py").write_text(GRAPHED)
+    monkeypatch.chdir(tmp_path)
+    configs = sweep(("graphed:attention",), (1024,), head_dims=(64,), masks=("full",))
+    found = run(configs, tmp_path / "graphed")
+    assert list(found.timings["status"]) == ["ok"] and len(found.launches) >= 3
+    assert any("kernels of a CUDA graph" in note for note in found.notes)
+    assert not any("autotuning" in note for note in found.notes)
+
+
 def test_backward_kernels_are_found_in_their_ranges_although_autograd_launches_them(tmp_path):
     from profiler.collect.run import run
     from profiler.collect.suites import sweep
@@ -66,8 +98,13 @@ def test_backward_kernels_are_found_in_their_ranges_although_autograd_launches_t
 def test_provenance_and_report(made):
     made, folder = made
     assert made.profile["counters"] is True and made.profile["gpu"]["name"] and made.profile["passes"] >= 1
-    assert {entry["quantity"] for entry in made.profile["ceilings"]} >= {
-        "dram_copy_bytes_per_s",
-        "matmul_bf16_flops_per_s",
+    ceilings = {entry["quantity"]: entry["value"] for entry in made.profile["ceilings"]}
+    assert set(ceilings) >= {
+        "dram_copy_bytes_per_s", "dram_read_bytes_per_s", "dram_write_bytes_per_s", "l2_read_bytes_per_s",
+        "exponentials_per_s", "matmul_bf16_flops_per_s", "matmul_fp16_flops_per_s", "matmul_tf32_flops_per_s",
     }
+    assert ceilings["l2_read_bytes_per_s"] > ceilings["dram_read_bytes_per_s"]
+    # 16 exponentials a cycle and SM at most; no GPU runs above its greatest clock.
+    gpu = made.profile["gpu"]
+    assert ceilings["exponentials_per_s"] <= 16 * gpu["sm_count"] * gpu["max_sm_clock_hz"]
     assert len(list((folder / "reports").iterdir())) == 1
