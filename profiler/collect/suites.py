@@ -121,7 +121,7 @@ def decode() -> list[RunConfig]:
 
 
 # Packages that a visitor may have installed, beside torch's own backends; one that is not there is named as missing.
-PACKAGES = ("flex_attention", "flash_attn_2", "flash_attn_3", "flash_attn_4", "xformers", "flashinfer")
+PACKAGES = ("flex_attention", "fa2", "fa3", "fa4", "xformers", "flashinfer")
 
 
 def peers() -> list[RunConfig]:

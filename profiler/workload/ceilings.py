@@ -1,4 +1,4 @@
-"""What this GPU reaches at best, measured in the same process as the timings: device memory, L2, matmul, exponentials."""
+"""What this GPU reaches at best, measured in the process of the timings: device memory, L2, matmul, exponentials."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def device_memory() -> Iterator[dict[str, Any]]:
     target = torch.empty_like(source)
     size = f"{DRAM_BYTES / 2**30:g} GiB"
     for quantity, moved, call, how in (
-        ("dram_copy_bytes_per_s", 2 * DRAM_BYTES, lambda: target.copy_(source), f"device copy of {size}, bytes read and "
-         "written"),
+        ("dram_copy_bytes_per_s", 2 * DRAM_BYTES, lambda: target.copy_(source),
+         f"device copy of {size}, bytes read and written"),
         ("dram_read_bytes_per_s", DRAM_BYTES, source.sum, f"torch.sum over {size} of fp32, bytes read"),
         ("dram_write_bytes_per_s", DRAM_BYTES, lambda: target.fill_(1.0), f"fill of {size}, bytes written"),
     ):

@@ -100,10 +100,10 @@ def _flex(module: Any, causal: bool, shape: AttentionShape) -> Adapter:
 
 PEERS = {
     "flex_attention": Peer(("torch.nn.attention.flex_attention",), "update PyTorch", _flex, (*HALF, "fp32")),
-    "flash_attn_2": Peer(("flash_attn.flash_attn_interface",), "pip install flash-attn --no-build-isolation", _flash),
-    "flash_attn_3": Peer(("flash_attn_interface", "fa3_fwd_interface", "fa3_fwd"), "pip install fa3-fwd (forward only),"
+    "fa2": Peer(("flash_attn.flash_attn_interface",), "pip install flash-attn --no-build-isolation", _flash),
+    "fa3": Peer(("flash_attn_interface", "fa3_fwd_interface", "fa3_fwd"), "pip install fa3-fwd (forward only),"
                          " or build the folder hopper of Dao-AILab/flash-attention", _flash),
-    "flash_attn_4": Peer(("flash_attn.cute",), "pip install flash-attn-4", _flash),
+    "fa4": Peer(("flash_attn.cute",), "pip install flash-attn-4", _flash),
     "xformers": Peer(("xformers.ops.fmha",), "pip install xformers", _xformers, (*HALF, "fp32")),
     "flashinfer": Peer(("flashinfer",), "pip install flashinfer-python", _flashinfer, directions=("forward",)),
 }

@@ -38,9 +38,9 @@ def single_prefill_with_kv_cache(q, k, v, causal=False):
     return attention(q[None], k[None], v[None], causal)[0]
 """
 FILES = {
-    "flash_attn_2": {"flash_attn/flash_attn_interface.py": FLASH},
-    "flash_attn_3": {"fa3_fwd_interface.py": WITH_LSE},
-    "flash_attn_4": {"flash_attn/cute/__init__.py": WITH_LSE},
+    "fa2": {"flash_attn/flash_attn_interface.py": FLASH},
+    "fa3": {"fa3_fwd_interface.py": WITH_LSE},
+    "fa4": {"flash_attn/cute/__init__.py": WITH_LSE},
     "xformers": {"xformers/ops/fmha/__init__.py": XFORMERS,
                  "xformers/ops/fmha/attn_bias.py": "class LowerTriangularFromBottomRightMask: pass"},
     "flashinfer": {"flashinfer/__init__.py": FLASHINFER},
@@ -96,12 +96,12 @@ def test_a_broken_installation_is_told_from_none(install):
     status = row_of(RunConfig("flashinfer", shape()))["status"]
     assert status.startswith("missing: flashinfer is installed, but cannot be used (it needs a_package_that")
     install({"flash_attn/cute/__init__.py": "raise ImportError('undefined symbol: _ZN3c10')"})
-    assert "undefined symbol: _ZN3c10" in row_of(RunConfig("flash_attn_4", shape()))["status"]
+    assert "undefined symbol: _ZN3c10" in row_of(RunConfig("fa4", shape()))["status"]
 
 
 def test_a_wrong_peer_is_not_timed(install):
     install({"flash_attn/flash_attn_interface.py": FLASH.replace(", causal)", ", not causal)")})
-    row = row_of(RunConfig("flash_attn_2", shape()))
+    row = row_of(RunConfig("fa2", shape()))
     assert row["status"].startswith("wrong: relative error") and "median_ns" not in row
 
 
@@ -110,17 +110,17 @@ def test_what_a_peer_does_not_take_is_refused_with_its_reason(install):
     for config, said in (
         (RunConfig("flashinfer", AttentionShape(2, 4, 8, 8, 16)), "takes batch 1, got 2"),
         (RunConfig("xformers", shape(kv_heads=2)), "grouped heads"),
-        (RunConfig("flash_attn_3", shape(dtype="fp32")), "takes fp16, bf16, got fp32"),
+        (RunConfig("fa3", shape(dtype="fp32")), "takes fp16, bf16, got fp32"),
         (RunConfig("flashinfer", shape(), "backward"), "has forward only"),
-        (RunConfig("flash_attn_2", shape(), parameters={"block_m": 64}), "no tuning parameters"),
+        (RunConfig("fa2", shape(), parameters={"block_m": 64}), "no tuning parameters"),
     ):
         status = row_of(config)["status"]
         assert status.startswith("refused: ") and said in status
 
 
 def test_the_gradient_goes_through_the_layout_of_the_package(install):
-    install(FILES["flash_attn_2"])
-    config = RunConfig("flash_attn_2", shape(kv_heads=2), "backward")
+    install(FILES["fa2"])
+    config = RunConfig("fa2", shape(kv_heads=2), "backward")
     tensors = inputs.of(config, "cpu", 0)
     found = gradients.expect(*tensors, True).compare(bind(config, *tensors).call(no_stage))
     assert found["error_relative"] < 2 * found["error_eager_relative"]
