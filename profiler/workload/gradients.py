@@ -69,36 +69,41 @@ def choose_heads(q: torch.Tensor, k: torch.Tensor) -> tuple[list[tuple[int, int]
     return chosen, f"all rows of {most} of {len(everything)} key heads"
 
 
-def exact(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dout: torch.Tensor, causal: bool) -> Three:
+def exact(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dout: torch.Tensor, causal: bool,
+          hidden: torch.Tensor | None = None) -> Three:
     """float64 (dQ, dK, dV); rows go in chunks, so that a long sequence needs time and not memory."""
     leaves = [x.double().requires_grad_() for x in (q, k, v)]
-    totals = [torch.zeros_like(x) for x in leaves]
+    totals, bias = [torch.zeros_like(x) for x in leaves], accuracy.as_bias(hidden)
     chunk = max(1, CHUNK_BYTES // (8 * max(1, k.shape[2]) * q.shape[1]))
     for rows in torch.arange(q.shape[2], device=q.device).split(chunk):
         with torch.enable_grad():
-            out, _ = reference_attention(*leaves, causal=causal, rows=rows)
+            out, _ = reference_attention(*leaves, causal=causal and hidden is None, rows=rows, attn_bias=bias)
         for total, part in zip(totals, torch.autograd.grad(out, leaves, dout[:, :, rows].double())):
             total += part
     return totals[0], totals[1], totals[2]
 
 
-def eager(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dout: torch.Tensor, causal: bool) -> Three:
+def eager(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dout: torch.Tensor, causal: bool,
+          hidden: torch.Tensor | None = None) -> Three:
     """(dQ, dK, dV) of eager PyTorch: forward and backward round every step to the dtype of q."""
     q, k, v = (x.detach().requires_grad_() for x in (q, k, v))
     with torch.enable_grad():
-        out = accuracy.eager(q, k, v, torch.arange(q.shape[2], device=q.device), causal)
+        out = accuracy.eager(q, k, v, torch.arange(q.shape[2], device=q.device), causal, hidden)
     dq, dk, dv = torch.autograd.grad(out, (q, k, v), dout)
     return dq, dk, dv
 
 
 def expect(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dout: torch.Tensor, causal: bool
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dout: torch.Tensor, causal: bool,
+    hidden: torch.Tensor | None = None,
 ) -> ExpectedGradients:
-    """What a backward must give on q, dout (B, H, Nq, D), k and v (B, Hk, Nk, D)."""
+    """What a backward must give on q, dout (B, H, Nq, D), k and v (B, Hk, Nk, D). hidden: as `accuracy.eager` takes it.
+    """
     places, words = choose_heads(q, k)
     true, plain = [], []
     for place in places:
         some, (d_some, _, _) = parts(q, k, v, place), parts(dout, k, v, place)
-        true.append(exact(*some, d_some, causal))
-        plain.append(eager(*some, d_some, causal))
+        own = hidden if hidden is None or len(hidden) == 1 else hidden[place[0] : place[0] + 1]
+        true.append(exact(*some, d_some, causal, own))
+        plain.append(eager(*some, d_some, causal, own))
     return ExpectedGradients(true, places, words, worst(plain, true))

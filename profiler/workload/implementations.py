@@ -13,7 +13,7 @@ from typing import Any
 
 from profiler.errors import BadInput
 from profiler.spec import Mask, RunConfig
-from profiler.workload import foreign
+from profiler.workload import foreign, patterns
 
 # Peer -> torch's name of the only backend it may use. With one backend allowed, either that one ran or torch refused.
 PEERS = {"sdpa_flash": "FLASH_ATTENTION", "sdpa_cudnn": "CUDNN_ATTENTION", "sdpa_math": "MATH"}
@@ -38,18 +38,25 @@ def is_causal(config: RunConfig) -> bool:
     return mask == Mask(-1, 0)
 
 
+def as_it_is(result: Any) -> Any:
+    """What a call returns, where it needs no unpacking."""
+    return result
+
+
 @dataclass(frozen=True)
 class Bound:
     """A configuration with its tensors. call(stage) runs it once and returns O (B, H, Nq, D), or (dQ, dK, dV);
     parameters: all tuning parameters that it runs with, the kernel's own choices included; training: forward and
     backward together, afresh, where the direction is backward; foreign: a function that is not ours nor a peer's; note:
-    what a reader of its row must know."""
+    what a reader of its row must know; unpack: makes of what a call on packed sequences returns tensors shaped like q,
+    k and v."""
 
     call: Callable[[Stage], Any]
     parameters: dict[str, Any]
     training: Callable[[], Any] | None = None
     foreign: bool = False
     note: str = ""
+    unpack: Callable[[Any], Any] = as_it_is
 
 
 def bind(config: RunConfig, q: Any, k: Any, v: Any, dout: Any = None) -> Bound:
@@ -87,24 +94,22 @@ def _ours(config: RunConfig, q: Any, k: Any, v: Any, dout: Any, causal: bool) ->
         raise BadInput(f"implementation: expected one of {', '.join(known)}, got {config.implementation!r}.")
     if config.direction not in info.directions:
         raise Refused(f"direction {config.direction}: {info.name} has {', '.join(info.directions)} only")
-    tuning = dict(config.parameters) or None
+    pattern, given = patterns.of(config), patterns.options(config, q.device)
+    tuning = {name: value for name, value in config.parameters.items() if name not in pattern} or None
     if info.kind == "decode":
+        if pattern:
+            raise Refused(f"{', '.join(pattern)}: decode is measured on caches of one length")
         lengths = q.new_full((q.shape[0],), k.shape[2]).int()
         ready = registry.prepare_decode(q, k, v, cache_seqlens=lengths, causal=causal, tuning=tuning)
         return Bound(ready, dict(ready.parameters))
     if config.direction == "backward":
-        ready = registry.prepare_backward(info.name, q, k, v, dout, causal=causal, tuning=tuning)
+        ready = registry.prepare_backward(info.name, q, k, v, dout, causal=causal, tuning=tuning, **given)
         # The forward of a training step takes its own blocks: the tuning is the backward's.
-        again = partial(registry.call, info.name, causal=causal)
-        return Bound(ready, dict(ready.parameters), partial(train, again, (q, k, v), dout))
-    parameters = dict(config.parameters)
-    if info.tunable:
-        parameters = dict(kernels.explain(q, k, v, causal=causal, tuning=tuning).tuning)
-
-    def ours(stage: Stage) -> Any:
-        return registry.call(info.name, q, k, v, causal=causal, stage=stage, tuning=tuning)
-
-    return Bound(ours, parameters)
+        again = partial(registry.call, info.name, causal=causal, **given)
+        return Bound(ready, {**ready.parameters, **pattern}, partial(train, again, (q, k, v), dout),
+                     unpack=ready.unpack)
+    ready = registry.prepare_forward(info.name, q, k, v, causal=causal, tuning=tuning, **given)
+    return Bound(ready, {**ready.parameters, **pattern}, unpack=ready.unpack)
 
 
 def train(forward: Callable[..., Any], qkv: tuple[Any, Any, Any], dout: Any) -> Any:

@@ -84,7 +84,10 @@ def _flashinfer(module: Any, causal: bool, shape: AttentionShape) -> Adapter:
 def _flex(module: Any, causal: bool, shape: AttentionShape) -> Adapter:
     """torch's FlexAttention, compiled; the causal mask skips whole blocks and is aligned to the bottom right."""
     import torch
+    import torch._dynamo
 
+    # A suite has more shapes than torch compiles one function for; beyond its limit it would run the unfused form.
+    torch._dynamo.config.recompile_limit = max(256, torch._dynamo.config.recompile_limit)
     options: dict[str, Any] = {"enable_gqa": True} if shape.heads != shape.kv_heads else {}
     if causal:
         shift = shape.nk - shape.nq
@@ -94,7 +97,7 @@ def _flex(module: Any, causal: bool, shape: AttentionShape) -> Adapter:
 
         device = "cuda" if torch.cuda.is_available() else "cpu"
         options["block_mask"] = module.create_block_mask(sees, None, None, shape.nq, shape.nk, device=device)
-    compiled = torch.compile(module.flex_attention, dynamic=False)
+    compiled = torch.compile(module.flex_attention, dynamic=False, fullgraph=True)
     return Adapter(lambda x: x, lambda q, k, v: compiled(q, k, v, **options), lambda out: out)
 
 

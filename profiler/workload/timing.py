@@ -18,7 +18,7 @@ import torch
 
 from profiler.errors import BadInput
 from profiler.spec import RunConfig, parameters_text
-from profiler.workload import accuracy, gradients, inputs
+from profiler.workload import accuracy, gradients, inputs, patterns
 from profiler.workload.clock import GpuClock, HostClock
 from profiler.workload.device import Sensors, throttle_words
 from profiler.workload.implementations import Bound, Refused, bind, is_causal, no_stage
@@ -88,11 +88,12 @@ def is_sticky(error: BaseException) -> bool:
 
 
 def by_shape(configs: Iterable[RunConfig]) -> Iterator[list[RunConfig]]:
-    """Configurations of one shape and direction together, smallest work first so that a crash loses least."""
+    """Configurations of one shape, direction and pattern together, smallest work first so that a crash loses least."""
 
     def key(config: RunConfig) -> tuple:
         s = config.shape
-        return s.matrix_bytes, s.head_dim, s.mask, s.dtype, repr(s), config.direction
+        pattern = parameters_text(patterns.of(config))
+        return s.matrix_bytes, s.head_dim, s.mask, s.dtype, repr(s), config.direction, pattern
 
     for _, group in groupby(sorted(configs, key=key), key=key):
         yield list(group)
@@ -114,8 +115,9 @@ def measure(
     try:
         tensors = inputs.of(configs[0], device, seed)
         with torch.no_grad():
-            expected = (accuracy if len(tensors) == 3 else gradients).expect(*tensors, is_causal(configs[0]))
-    except (Refused, torch.OutOfMemoryError) as error:
+            expected = (accuracy if len(tensors) == 3 else gradients).expect(
+                *tensors, is_causal(configs[0]), patterns.hidden(configs[0], device))
+    except (BadInput, Refused, torch.OutOfMemoryError) as error:
         yield from (
             row_of(config, reason(error), note="while the inputs and their float64 reference were made")
             for config in configs
@@ -156,7 +158,7 @@ def prepare(
     def call() -> Any:
         return bound.call(no_stage)
 
-    compared = expected.compare(call())
+    compared = expected.compare(bound.unpack(call()))
     finite = compared.pop("finite")
     row = row_of(config, "ok", **compared, note="; ".join(filter(None, (clock.how, bound.note))))
     row["parameters"] = parameters_text(bound.parameters)
