@@ -225,10 +225,23 @@ MEMORY_WHY = {
 QUANTITY = "Quantity"
 NO_BLOCKS = "{source} has no implementation whose block size is known on this shape."
 NO_BLOCKS_REMEDY = "Profile our kernels: `python -m profiler run --suite tuning` varies the block size."
+PAPER = "The paper's own numbers, checked: GPT-2 medium on an A100"
+PAPER_LEAD = ("Printed in Figure 2 of the FlashAttention paper (Dao et al. 2022), not measured here: one layer's "
+              "attention, forward and backward, N {n}, D {d}, {heads} heads, batch {batch}. Beside it what the paper's "
+              "algorithms must move on that shape, by counting; nothing is fitted.")
+PAPER_NOTE = ("Standard attention's printed bytes lie between its bare algorithm and the same with masking and dropout "
+              "as launches of their own, as training without fusion has them; FlashAttention does both on the chip. "
+              "Its count takes {sram} of on-chip memory, the paper's figure for one multiprocessor. The printed FLOPs "
+              "are not those of the whole batch; only their ratio compares. More FLOPs, fewer bytes, less time.")
+PAPER_ROWS = {"gb_printed": "HBM bytes, printed", "gb_counted": "HBM bytes, counted from the algorithm",
+              "gb_most": "the same, masking and dropout as launches of their own", "ms_printed": "time, printed",
+              "gflop_printed": "FLOPs, printed", "gflop_counted": "matmul FLOPs of the batch, counted"}
+PAPER_COLUMNS = ("", "standard", "FlashAttention", "standard ÷ FlashAttention")
 PYRAMID = "Capacity and bandwidth of each level"
 BESIDE_MATMULS = "Work beside the matmuls, implementation by implementation"
-BESIDE_MATMULS_WHY = ("FlashAttention-2 does less beside its matmuls than FlashAttention-1. Operations of the CUDA cores "
-                      "(fp32) and of the special-function units, counted, for every 100 FLOP on the Tensor Cores.")
+BESIDE_MATMULS_WHY = ("FlashAttention-2 does less beside its matmuls than FlashAttention-1. Operations of the CUDA "
+                      "cores (fp32) and of the special-function units, counted, for every 100 FLOP on the "
+                      "Tensor Cores.")
 NO_VERSIONS = "FlashAttention-1 is not set beside 2: {why}; {shared}."
 BESIDE = {"matmul": "on Tensor Cores", "core": "fp32 on CUDA cores", "special": "special functions",
           "share": "beside 100 matmul FLOP", "stall": "most warps wait for"}
@@ -274,8 +287,8 @@ CONFIGURATION_FASTER = (" It is not the fastest known: {source} holds {tile}, wh
 CONFIGURATION_THERE = " there"
 IN_L2 = "S would fit in L2"
 NEAR_L2 = "S is only {ratio} the L2"
-IN_L2_WHY = ("One N×N matrix is {matrix} here and the L2 holds {l2}: a pass over S or P need not reach HBM, so HBM bytes "
-             "cannot show whether they stayed on chip.")
+IN_L2_WHY = ("One N×N matrix is {matrix} here and the L2 holds {l2}: a pass over S or P need not reach HBM, so HBM "
+             "bytes cannot show whether they stayed on chip.")
 NEXT = {  # page -> (the page to read after it, the question that one answers)
     "evidence": ("roofline", "How near do they come to what this GPU can do? Roofline"),
     "roofline": ("memory_io", "Where do the bytes go, and how do they grow with N? Memory IO"),
@@ -287,7 +300,7 @@ NEXT = {  # page -> (the page to read after it, the question that one answers)
 }
 
 # roles of launches, roofs of one's own
-ROLES_TITLE = "What these launches do in attention: {count} of {all} kernels named"
+ROLES_TITLE = "What these launches do in attention: {count} of {all} named"
 ROLES_LEAD = ("Proposed from kernel names, NVTX ranges and HBM bytes; change what is wrong. Once used, they are part "
               "of this link, and Compare, Roofline and Evidence go by them.")
 ROLES_USE, ROLES_FORGET = "Use these roles", "Forget them"
@@ -328,6 +341,7 @@ COMPARE_NEEDS_TWO = "Comparing takes two sources."
 COMPARE_NEEDS_TWO_REMEDY = ("Choose a second one above, or add a report in the sidebar: from another GPU, another day, "
                             "or another version of a kernel.")
 COMPARE_DIFFERS = "Before any ratio: these sources differ in {names}."
+COMPARE_WITHOUT = "Nothing of this shape, mask and direction is in {names}."
 COMPARE_RECORDED = "How each was recorded"
 GPU, SM_CLOCK = "GPU", "SM clock under the profiler"
 SAME_OR_NOT, SAME_WORD, DIFFERS = "across", "same", "differs"
@@ -397,7 +411,7 @@ EXPORT_LEAD = ("A talk of what is chosen here: one HTML file that opens without 
                "kept.")
 TALK_DRAWING = "Drawing the screens…"
 TALK_LEAVE = "Leave"
-TALK_SHOW, TALK_ORDER, TALK_SCREEN = "show", "order", "screen"
+TALK_SHOW, TALK_ORDER = "show", "order"
 TALK_FOUND, TALK_TITLE = "what it finds", "title of your own"
 TALK_DROPPED = "left out, see below"
 TALK_LEFT_OUT = "Left out"

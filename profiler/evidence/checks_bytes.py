@@ -232,7 +232,8 @@ def memory_linear(facts: Facts, shape: AttentionShape) -> Outcome:
         points = [(r.shape.nq, m) for r in facts.series(run.config.implementation, shape)
                   if (m := r.timed("peak_memory_bytes"))]
         if len(points) < 3:
-            return cannot_tell(f"peak memory of {run.config.implementation} at three N or more, not {len(points)}.")
+            here = f"; this source holds {len(points)}" if points else "; this source holds none"
+            return cannot_tell(f"peak memory of {run.config.implementation} at three or more lengths N{here}.")
         slope = model.log_slope(*zip(*points))
         if slope is None:
             return cannot_tell(f"peak memory of {run.config.implementation} at different N.")

@@ -120,7 +120,7 @@ def _absent(check: Check, rows: Sequence[Row]) -> str:
     absent = [c for c in check.columns if rows and not any(row[c] is not None for row in rows)]
     if not absent:
         return ""
-    listed = ", ".join(f"{c} ({table.column('launches', c).meaning})" for c in absent)
+    listed = ", ".join(table.column("launches", c).meaning for c in absent)
     flag = metrics.missing_flag(absent, next((row["cc"] for row in rows if row["cc"]), None))
     return f"counters that the report does not hold: {listed}" + (f"; collect them with {flag}" if flag else "")
 

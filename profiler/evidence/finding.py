@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from profiler import metrics
+from profiler import metrics, table
 from profiler.evidence.facts import Row
 
 FINE, LOOK, CANNOT_TELL = "fine", "look here", "cannot tell"
@@ -29,6 +29,6 @@ class Finding:
 def lacking(id_: str, question: str, row: Row, *columns: str, what: str = "") -> Finding:
     absent = [c for c in columns if row.get(c) is None]
     flag = metrics.missing_flag(absent, row["cc"])
-    text = what or f"not counted: {', '.join(absent)}"
+    text = what or f"not counted: {', '.join(table.column('launches', c).meaning for c in absent)}"
     how = f"; collect with {flag}" if flag else ""
     return Finding(id_, question, CANNOT_TELL, "The report does not say.", missing=text + how)

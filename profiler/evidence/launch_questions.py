@@ -208,6 +208,14 @@ STALL_ADVICE = {
     "mio_throttle": "Too many shared-memory or special-function instructions at once.",
     "lg_throttle": "Too many global-memory instructions at once: wider loads.",
     "no_instruction": "Waiting for instructions: a shorter loop body.",
+    "imc_miss": "Waiting for constants, such as the kernel's arguments, that their cache does not hold: usual in a "
+                "launch too short to warm it.",
+    "drain": "Waiting for the last stores before the end: fewer or wider stores at the end.",
+    "membar": "Waiting for a memory barrier: fewer fences, or fewer stores before each.",
+    "sleeping": "Warps that put themselves to sleep: polling of a flag.",
+    "tex_throttle": "Too many texture or surface instructions at once: fewer or wider ones.",
+    "branch_resolving": "Waiting for the target of a branch: fewer branches in the loop.",
+    "dispatch_stall": "The dispatcher waits for a free unit: nothing that the kernel can name.",
 }
 
 

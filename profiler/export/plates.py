@@ -101,6 +101,7 @@ def tensors(bundle: Bundle, shape: AttentionShape, l2_size_bytes: int | None, th
             name=f"tensor/{name}",
             showarrow=False,
             borderpad=0,
+            bgcolor=c.theme.ground,  # the line of L2 may pass behind
         )
     if l2_size_bytes and l2_size_bytes < reach:
         c.figure.add_shape(

@@ -100,7 +100,7 @@ def new(title: str, subtitle: str, foot: str, theme: str, size: str, *, left: fl
              "foot": (wrap(foot.replace(" · ", f"{units.NBSP}· "), s.small, room), s.small, t.muted)}
     tall = {what: text_height(text, font) for what, (text, font, _) in lines.items()}
     top = s.edge + tall["title"] + 0.5 * s.body + tall["subtitle"] + above * s.body
-    bottom = s.edge + tall["foot"] + (4.2 if axis else 1) * s.body
+    bottom = s.edge + tall["foot"] + (4.7 if axis else 1) * s.body
     right, height = s.edge + max(right, 1.5 * s.body), height or s.height
     figure = Sheet()
     figure.update_layout(

@@ -101,7 +101,8 @@ def title(drawn: pd.DataFrame) -> str:
         one = drawn.groupby("who")["duration_ns"].sum().idxmax()
         held, busy = (units.percent(mean(drawn, one, column, "who"))
                       for column in ("achieved_occupancy_pct", "tensor_pipe_pct"))
-        return f"{labels.escape(one)} takes the most time: occupancy {held}, Tensor Cores active {busy}"
+        most = " takes the most time" if drawn["who"].nunique() > 1 else ""
+        return f"{labels.escape(one)}{most}: occupancy {held}, Tensor Cores active {busy}"
     names = list(drawn["implementation"].unique())
     naive = next((n for n in names if labels.is_naive(n)), None)
     fused = next((n for n in names if not labels.is_naive(n)), None)

@@ -120,7 +120,7 @@ def title(points: pd.DataFrame, groups: Groups, level: str, arrow: tuple[str, st
     if None in ridges:
         return f"{labels.sentence(labels.count(len(drawn), 'point'))} by FLOP per {words} byte; a roof is missing"
     left = sum(r["intensity"] < at for r, at in zip(drawn, ridges) if at)
-    many = f"{units.whole(left)} of {units.whole(len(drawn))} points lie"
+    many = f"{units.whole(left)} of {units.whole(len(drawn))} points {'lies' if left == 1 else 'lie'}"
     if left in (0, len(drawn)):
         many = {1: "The one point lies", 2: "Both points lie"}.get(
             len(drawn), f"All {labels.count(len(drawn), 'point')} lie")

@@ -250,10 +250,14 @@ def title(measured: pd.DataFrame, present: Sequence[str], slopes: dict[str, Any]
             return f"{grow}, as {n}<sup>{b.value:.2f}</sup> in FlashAttention"
         if len(both):
             r = both.iloc[-1]
-            slow, fast = (r["value_x"], r["value_y"]) if unit == "ns" else (r["value_y"], r["value_x"])
-            ratio, way = (slow / fast, "faster") if slow >= fast else (fast / slow, "slower")
-            return (f"At {n} = {units.whole(r['n'])} {labels.implementation(fused)} is {units.times(ratio)} {way} "
-                    "than naive")
+            more, less = (r["value_y"], r["value_x"]) if unit == "FLOP/s" else (r["value_x"], r["value_y"])
+            good = more >= less
+            ratio = units.times(max(more, less) / min(more, less))
+            at = f"At {n} = {units.whole(r['n'])} {labels.implementation(fused)}"
+            if unit == "B":
+                fewer = "fewer" if words.endswith("bytes") else "less"
+                return f"{at} needs {ratio} {fewer if good else 'more'} {words} than naive"
+            return f"{at} is {ratio} {'faster' if good else 'slower'} than naive"
     slope = slopes[one] if one else None
     grows = f", growing as {n}<sup>{slope.value:.2f}</sup>" if slope and slope.points > 2 and unit != "FLOP/s" else ""
     return f"{head} of {labels.implementation(one)} over {n}{grows}"

@@ -91,3 +91,11 @@ def test_the_cards_say_how_each_number_is_known(h):
     assert (speed.value, speed.kind) == ("7.00× as fast", "derived") and "200" in speed.basis
     assert (error.value, error.kind) == ("0.00230", "measured") and "0.00460" in error.basis
     assert occupancy.value == "12.5% · 43.7%" and "75.0% · 6.75%" in occupancy.basis
+
+
+def test_the_papers_table_is_as_printed_beside_what_is_counted_from_its_algorithms():
+    rows = summary.paper_rows().set_index("")
+    assert [cell.replace("\xa0", " ") for cell in rows.loc["HBM bytes, printed"]] == ["40.3 GB", "4.40 GB", "9.16×"]
+    # 64·16 heads, 2 bytes: standard 12·N·d + 11·N² elements
+    counted = 64 * 16 * 2 * (12 * 1024 * 64 + 11 * 1024**2) / 1e9
+    assert rows.loc["HBM bytes, counted from the algorithm"].iloc[0].replace("\xa0", " ") == f"{counted:.1f} GB"

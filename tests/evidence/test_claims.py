@@ -281,7 +281,7 @@ def test_launches_without_ranges_decide_nothing(bundle):
     blind = replace(foreign, launches=foreign.launches.assign(
         special_ops=pd.array([None] * len(foreign.launches), "Float64")))
     claim = {c.id: c for c in evidence.evaluate(blind)}["special_functions_bind_small_d"]
-    assert "special_ops" in claim.missing and "--metrics" in claim.missing
+    assert "special-function operations" in claim.missing and "--metrics" in claim.missing
     assert evidence.default_shape(foreign) is None and evidence.shapes(foreign) == []
 
 

@@ -206,3 +206,13 @@ def test_a_shape_that_is_not_there_says_so(shape):
         assert not figure.data
         assert canvas.to_frame(figure).empty
         assert len(text(figure)) > 20
+
+
+@pytest.mark.parametrize(("naive", "ours", "said"), [(400, 100, "4.00× less peak memory"),
+                                                     (100, 400, "4.00× more peak memory")])
+def test_scaling_of_two_lengths_calls_memory_less_or_more_and_never_fast(naive, ours, said):
+    timings = BUNDLE.timings[BUNDLE.timings["nq"].isin(LENGTHS[:2])].copy()
+    for name, value in (("naive", naive), ("flash2", ours)):
+        timings.loc[timings["implementation"].eq(name), "peak_memory_bytes"] = value
+    title = words(scaling(replace(BUNDLE, timings=timings), SHAPE, "peak_memory"))
+    assert said in title and "fast" not in title and "slow" not in title

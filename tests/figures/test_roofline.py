@@ -281,3 +281,13 @@ def test_an_l1_roof_where_the_counter_sees_all_of_the_traffic():
         0.044098, rel=1e-3)
     hopper = replace(bundle, launches=bundle.launches.assign(cc=pd.array(["9.0"], "string")))
     assert launch_points(hopper, level="l1").iloc[0]["why_not_drawn"] == "L1 bytes not collected"  # TMA not counted
+
+
+def test_device_memory_is_called_what_it_is():
+    from profiler.figures import memory_kind
+
+    spec = {"title": {"text": "FLOP per HBM byte"}, "HBM": ["HBM bytes not collected", 3]}
+    assert memory_kind.kind(["8.6", "8.9"]) == "GDDR" and memory_kind.kind(["9.0"]) == "HBM"
+    assert memory_kind.kind(["9.0", "8.6"]) == "DRAM" and memory_kind.kind([]) == "HBM"
+    assert memory_kind.called(spec, "GDDR") == {"title": {"text": "FLOP per GDDR byte"},
+                                                "HBM": ["GDDR bytes not collected", 3]}

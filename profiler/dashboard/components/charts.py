@@ -14,9 +14,9 @@ import streamlit as st
 
 from profiler.dashboard import state, store, text
 from profiler.dashboard.components import boxes
-from profiler.figures import style
+from profiler.figures import memory_kind, style
 from profiler.figures.canvas import to_frame
-from profiler.figures.ready import ready
+from profiler.figures.ready import Ready, ready
 from profiler.figures.spreadsheet import csv
 
 ALT = "alt" in inspect.signature(st.plotly_chart).parameters  # newer Streamlit gives a chart a name for screen readers
@@ -85,7 +85,10 @@ def _draw(bundle: Any, function: Callable[..., Any], *arguments: Any, **named: A
     figure = function(bundle, *arguments, **named)
     words = {note.name: _plain(note.text) for note in figure.layout.annotations}
     frame = to_frame(figure)
-    return Drawn(ready(figure), frame, csv(frame), words.get("title", ""), words.get("subtitle", ""))
+    said = memory_kind.of(bundle)
+    spec = memory_kind.called(ready(figure).to_dict(), said)
+    title, subtitle = (memory_kind.called(words.get(name, ""), said) for name in ("title", "subtitle"))
+    return Drawn(Ready(spec), frame, csv(frame), title, subtitle)
 
 
 def _plain(words: str) -> str:

@@ -68,6 +68,12 @@ def clock(bundle: Bundle) -> str:
     return low if low == high else f"{low} – {high}"
 
 
+def without(bundles: Sequence[Bundle], shape: AttentionShape, direction: str) -> list[str]:
+    """The sources that hold nothing of this shape: neither launches nor times."""
+    return [b.name for b in bundles if select.matching(b.launches, shape, direction=direction).empty
+            and select.matching(b.timings, shape, direction=direction).empty]
+
+
 def numbers(bundles: Sequence[Bundle], shape: AttentionShape, direction: str) -> pd.DataFrame:
     """What each source measured of each implementation on one shape; nothing is averaged."""
     out: list[dict[str, Any]] = []
@@ -91,15 +97,18 @@ def numbers(bundles: Sequence[Bundle], shape: AttentionShape, direction: str) ->
 def gathered(bundles: Sequence[Bundle], shape: AttentionShape | None, direction: str,
              level: str) -> tuple[pd.DataFrame, dict[str, list[Roof]]]:
     """Every source's points, and the best sourced roofs of each GPU; on a shape its implementations as wholes."""
-    points, called = [], short_names(bundles)
+    points = []
+    having = [b for b in bundles if not shape or len(select.matching(b.launches, shape, direction=direction))]
+    called = short_names(having) if len(having) > 1 else {}  # points of one source need not say whose they are
     gpus = {short_gpu(gpu(b)) for b in bundles} if len({gpu(b) for b in bundles}) > 1 else set()
     roofs: dict[str, list[Roof]] = {}
     for bundle in bundles:
         names = select.matching(bundle.launches, shape, direction=direction)["implementation"].unique() if shape else ()
         found = attention_points(bundle, shape, names, level=level, stages=(), direction=direction) if shape else \
             launch_points(bundle, level=level)
-        if called[bundle.name] not in gpus:  # else its GPU's colour says whose it is
-            found = found.assign(label=found["label"] + f" · {called[bundle.name]}")
+        whose = called.get(bundle.name)
+        if whose and whose not in gpus:  # else its GPU's colour says whose it is
+            found = found.assign(label=found["label"] + f" · {whose}")
         points.append(found.assign(device=found["device"].fillna(gpu(bundle))))
         for device, group in device_roofs(bundle).items():
             roofs.setdefault(device or gpu(bundle), best(group))

@@ -13,7 +13,7 @@ from profiler import devices
 from profiler.bundle import Bundle
 from profiler.dashboard import state, store, text
 from profiler.dashboard.components import tables
-from profiler.figures import labels, units
+from profiler.figures import labels, memory_kind, units
 from profiler.figures import roofline_words as say
 from profiler.figures.ceilings import ENTRIES, clock_note, device_roofs, typed
 from profiler.figures.points import attention_points, attention_roofs, launch_points
@@ -45,7 +45,14 @@ def launches(bundle: Bundle, *, level: str, theme: str, entered: Entered = ()) -
 def levels(bundle: Bundle, whole: bool) -> dict[str, str]:
     """The levels whose bytes the launches count; L1 only where a report's counters see all of it."""
     counted = not whole and bool(l1_bytes(bundle).notna().any())
-    return {key: name for key, name in text.ROOFLINE_LEVELS.items() if key != "l1" or counted}
+    found = {key: name for key, name in text.ROOFLINE_LEVELS.items() if key != "l1" or counted}
+    return memory_kind.called(found, memory_kind.of(bundle))
+
+
+def levels_of(sources: Sequence[store.Source], whole: bool) -> dict[str, str]:
+    """The levels that one of several sources counts."""
+    found = [store.derive(source, levels, whole) for source in sources]
+    return {key: name for one in found for key, name in one.items()}
 
 
 def own_roofs(source: store.Source, bundle: Bundle) -> Entered:

@@ -17,6 +17,7 @@ from profiler.spec import AttentionShape
 
 SHAPE = ["batch", "heads", "kv_heads", "nq", "nk", "head_dim", "dtype"]
 KEY = [*SHAPE, "mask", "direction", "implementation"]
+LONG = 50  # characters of a shape that a box of the usual width cannot show
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,8 @@ def _rest(source: store.Source, bundle: Bundle, rows: Sequence[dict], over_n: bo
     distinct = list({row["key"]: row for row in rows}.values())
     default = default_shape(distinct, rows)
     shapes = families(distinct, default) if over_n else {row["key"]: shape_words(row) for row in distinct}
-    key = state.select(text.SHAPE, "shape", shapes, default, width=350)
+    longest = max(map(len, shapes.values()))
+    key = state.select(text.SHAPE, "shape", shapes, default, width=350 if longest < LONG else 470)
     rows = [row for row in rows if row["key"] == key]
     mask = _unless_one(text.MASK, "mask", rows, "full", 110)
     rows = [row for row in rows if row["mask"] == mask]
@@ -133,15 +135,19 @@ def _unless_one(label: str, name: str, rows: Sequence[dict], default: str, width
 
 
 def families(rows: Sequence[dict], default: str) -> dict[str, str]:
-    """Shapes that differ in length only, as one option each: key of the wished or default one -> words for all."""
+    """Shapes that differ in length only, as one option each: key of the wished or default one -> words for all.
+
+    Where there are fewer queries than keys, the keys alone are the length.
+    """
     groups: dict[tuple, list[dict]] = {}
     for row in rows:
-        groups.setdefault(tuple(row[name] for name in SHAPE if name not in ("nq", "nk")), []).append(row)
+        queries = None if row["nq"] == row["nk"] else row["nq"]
+        groups.setdefault((queries, *(row[name] for name in SHAPE if name not in ("nq", "nk"))), []).append(row)
     options: dict[str, str] = {}
     for group in groups.values():
         keys = [row["key"] for row in group]
         first = str(next((key for key in (state.wish("shape"), default) if key in keys), keys[-1]))
-        ends = dict.fromkeys(units.whole(end(int(row["nq"]) for row in group)) for end in (min, max))
+        ends = dict.fromkeys(units.whole(end(int(row["nk"]) for row in group)) for end in (min, max))
         options[first] = shape_words(group[0], n=" … ".join(ends))
     return options
 
@@ -188,5 +194,6 @@ def shape_words(row: dict, compact: bool = False, n: str = "") -> str:
     if compact:
         return (f"B{row['batch']}-H{'.'.join(map(str, heads))}-N{'.'.join(map(str, lengths))}-D{row['head_dim']}"
                 f"-{row['dtype']}")
-    n = n or " × ".join(map(units.whole, lengths))
-    return f"N {n} · D {row['head_dim']} · batch {row['batch']} · {'/'.join(map(str, heads))} heads · {row['dtype']}"
+    n = n or units.whole(row["nk"])
+    length = f"N {n}" if row["nq"] == row["nk"] else f"{labels.count(row['nq'], 'query', 'queries')} × {n} keys"
+    return f"{length} · D {row['head_dim']} · batch {row['batch']} · {'/'.join(map(str, heads))} heads · {row['dtype']}"

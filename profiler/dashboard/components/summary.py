@@ -10,11 +10,13 @@ import streamlit as st
 from profiler import evidence
 from profiler.bundle import Bundle
 from profiler.dashboard import store, text
+from profiler.dashboard.components import tables
 from profiler.dashboard.components.cards import Card
 from profiler.evidence import Faster, Headline, Side
 from profiler.evidence.claim import tile
 from profiler.evidence.versions import NO_SHARED
 from profiler.figures import labels, units
+from profiler.model import theory
 from profiler.spec import AttentionShape
 
 
@@ -149,6 +151,29 @@ def beside_matmuls(source: store.Source, shape: AttentionShape | None, direction
         why = store.derive(source, evidence.why_no_versions, shape, direction)
         if why:
             st.caption(text.NO_VERSIONS.format(why=why, shared=NO_SHARED))
+
+
+def paper() -> None:
+    """Folded: the table that the FlashAttention paper prints, beside what its algorithms must move."""
+    with st.expander(text.PAPER):
+        size = dict(theory.PAPER)
+        st.caption(text.PAPER_LEAD.format(**{name: units.whole(value) for name, value in size.items()}))
+        tables.wrapped(paper_rows(), "paper")
+        st.caption(text.PAPER_NOTE.format(sram=f"{size['sram_bytes'] // 1024} KiB"))
+
+
+def paper_rows() -> pd.DataFrame:
+    """The paper's table: as printed, and predicted from the algorithms; the last column is standard over Flash."""
+    both = theory.paper_table()
+    values: list[tuple[str, str, float, Callable[[float], str]]] = [
+        ("gb_printed", "printed_gb", 1e9, units.nbytes), ("gb_counted", "schedule_gb", 1e9, units.nbytes),
+        ("gb_most", "most_gb", 1e9, units.nbytes), ("ms_printed", "printed_ms", 1e6, units.duration),
+        ("gflop_printed", "printed_gflop", 1e9, units.flop), ("gflop_counted", "whole_gflop", 1e9, units.flop)]
+    rows = []
+    for key, name, unit, words in values:
+        standard, flash = (getattr(row, name) * unit for row in both)
+        rows.append((text.PAPER_ROWS[key], words(standard), words(flash), units.times(standard / flash)))
+    return pd.DataFrame(rows, columns=list(text.PAPER_COLUMNS))
 
 
 def worst(source: store.Source, quantity: str) -> None:

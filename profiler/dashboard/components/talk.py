@@ -16,8 +16,7 @@ from profiler.export import arrange, story
 from profiler.export.story import Pick, Plan, Story
 from profiler.spec import AttentionShape
 
-WIDTHS = {text.TALK_SHOW: 62, text.TALK_ORDER: 64, text.TALK_SCREEN: 170, text.TALK_FOUND: 610,
-          text.TALK_TITLE: 180}  # pixels: findings in full on a window of 1440
+WIDTHS = {text.TALK_SHOW: 76, text.TALK_ORDER: 82, text.TALK_FOUND: 600}  # pixels: findings in full on 1280
 FIRST = {"roofline": "roofline", "memory-io": "theorem", "occupancy": "occupancy", "scaling": "generations",
          "": "again", "launches": "launches"}  # page -> the screen the stage opens at
 
@@ -97,12 +96,11 @@ def edited(plan: Plan, ready: Story) -> Plan:
     known = {s.id: s for s in ready.screens}
     rows = pd.DataFrame({
         text.TALK_SHOW: True, text.TALK_ORDER: range(1, len(picks) + 1),
-        text.TALK_SCREEN: [known[p.id].topic if p.id in known else p.id for p in picks],
-        text.TALK_FOUND: [known[p.id].title if p.id in known else text.TALK_DROPPED for p in picks],
+        text.TALK_FOUND: [known[p.id].title if p.id in known else f"{p.id}: {text.TALK_DROPPED}" for p in picks],
         text.TALK_TITLE: [p.title for p in picks], "id": [p.id for p in picks], "shape": [p.shape for p in picks]})
     chosen = st.data_editor(
         rows, hide_index=True, key="talk.story", num_rows="fixed",
-        disabled=[text.TALK_SCREEN, text.TALK_FOUND],
+        disabled=[text.TALK_FOUND],
         column_config={"id": None, "shape": None, **{name: st.column_config.Column(width=width)
                                                      for name, width in WIDTHS.items()}})
     kept = chosen[chosen[text.TALK_SHOW].astype(bool)].sort_values(text.TALK_ORDER, kind="stable")

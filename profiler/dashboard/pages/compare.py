@@ -3,7 +3,8 @@
 import streamlit as st
 
 from profiler.dashboard import state, store, text
-from profiler.dashboard.components import boxes, charts, compare, roles, selectors
+from profiler.dashboard.components import boxes, charts, compare, roles, rooflines, selectors
+from profiler.figures import labels
 
 sources = selectors.several_sources()
 if len(sources) < 2:
@@ -14,7 +15,8 @@ bundles = {source.label: store.load(source) for source in sources}
 tables = {source.label: store.derive(source, selectors.configurations) for source in sources}
 with st.container(horizontal=True, vertical_alignment="bottom"):
     view = selectors.common_shape(bundles, tables)
-    level = state.select(text.ROOFLINE_LEVEL, "level", text.ROOFLINE_LEVELS, "dram", st.segmented_control)
+    counted = rooflines.levels_of(sources, whole=view is not None)
+    level = state.select(text.ROOFLINE_LEVEL, "level", counted, "dram", st.segmented_control)
     under = state.select(text.COMPARE_VIEW, "under", text.COMPARE_VIEWS, "own", st.segmented_control)
 shape, direction = (view.shape, view.direction) if view else (None, "forward")
 
@@ -22,6 +24,8 @@ recorded = store.derive(sources, compare.recorded)
 differing = recorded[recorded[text.SAME_OR_NOT] == text.DIFFERS][text.WHAT]
 if len(differing):
     st.info(text.COMPARE_DIFFERS.format(names=", ".join(differing)), icon=":material/compare_arrows:")
+if shape and (lacking := store.derive(sources, compare.without, shape, direction)):
+    st.caption(boxes.plain(text.COMPARE_WITHOUT.format(names=labels.join(lacking))))
 with st.expander(text.COMPARE_RECORDED):
     st.dataframe(recorded, hide_index=True)
 charts.show(sources, compare.shared_roofline, shape, direction, level=level, view=under, key="compare")

@@ -8,6 +8,7 @@ import streamlit as st
 from profiler.dashboard import store, text
 from profiler.dashboard.components import boxes, charts, selectors, talk
 from profiler.export import files, story
+from profiler.figures import labels
 
 st.title(text.EXPORT)
 st.caption(text.EXPORT_LEAD)
@@ -19,9 +20,9 @@ with st.spinner(text.TALK_DRAWING):
     ready = talk.tell(view.source, plan)
 plan = talk.edited(plan, ready)
 for why, topics in story.reasons(ready.left_out).items():
-    st.caption(boxes.plain(f"{text.TALK_LEFT_OUT}: {'; '.join(topics)}. {why}"))
+    st.caption(boxes.plain(f"{text.TALK_LEFT_OUT}: {'; '.join(topics)}. {labels.sentence(why).replace('`', '')}"))
 
-with st.container(horizontal=True):
+with st.container(horizontal=True, vertical_alignment="center"):
     make = st.button(text.EXPORT_MAKE, type="primary", icon=":material/folder_zip:")
     st.page_link("profiler/dashboard/pages/present.py", label=text.PRESENT, icon=":material/slideshow:")
     kept_in = view.source.path if store.local() else None  # on a public server nobody writes into its profiles

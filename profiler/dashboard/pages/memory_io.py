@@ -39,6 +39,7 @@ elif show == "theorem":
         boxes.missing(text.NO_BLOCKS.format(source=view.source.label), text.NO_BLOCKS_REMEDY)
         boxes.end()
     charts.show(view.source, theorem if quantity == "block" else over_n, view.shape, blocked[0], key="theorem")
+    summary.paper()
 elif show == "parity":
     charts.show(view.source, parity, quantity, key="parity")
     summary.worst(view.source, quantity)
