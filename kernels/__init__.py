@@ -8,7 +8,8 @@ from typing import Any
 
 _HOMES = {
     "naive_attention": "kernels.naive", "flash_attention": "kernels.api", "explain": "kernels.api",
-    "flash_attention_decode": "kernels.decode", "reference_attention": "kernels.reference",
+    "flash_attention_decode": "kernels.decode", "flash_attention_varlen": "kernels.varlen_operator",
+    "reference_attention": "kernels.reference",
     "UnsupportedCall": "kernels.errors",
 }
 _MODULES = ("reference", "registry")

@@ -49,6 +49,8 @@ def flash_attention(
     key_padding_mask: (B, Nk) bool, True where a key is seen; what a hidden key and value hold does not matter.
     window: (left, right) keys around a query's own place i + Nk - Nq, inclusive, -1 unlimited; blocks outside are
     skipped. sinks: (H,), a score a head that joins the denominator, and the LSE of rows that see a key.
+    block_mask, block_size: which blocks of queries and keys are kept at all (kernels.block_sparse, which takes causal,
+    scale and return_lse beside it). implementation: "auto" is flash_sparse with a block mask, else flash2.
     dropout_p, seed: Philox of (seed, b, h, row, column), so that blocks do not matter; kept weights are divided by
     1 - p; LSE is of the weights before. seed: below 2⁶³, or one int64 on the device; None draws one from PyTorch's
     generator there.
@@ -60,6 +62,15 @@ def flash_attention(
     tuning: any of block_m, block_n, num_warps, num_stages, tma; the rest comes from the tables in kernels.plan.
     What is not supported raises UnsupportedCall by name, before anything is launched.
     """
+    if (name := elsewhere(implementation, block_mask)) is not None:
+        from kernels import registry
+
+        given = _given(dict(
+            attn_bias=attn_bias, key_padding_mask=key_padding_mask, window=window, softcap=softcap,
+            alibi_slopes=alibi_slopes, sinks=sinks, block_mask=block_mask, block_size=block_size, dropout_p=dropout_p,
+            seed=seed, q_scale=q_scale, k_scale=k_scale, v_scale=v_scale, return_lse=return_lse, tuning=tuning))
+        check_flag("deterministic", deterministic)
+        return registry.call(name, q, k, v, causal=causal, scale=scale, **given)
     q, k, v = _autocast(q, k, v)
     _check(q, k, v, causal=causal, implementation=implementation)
     options = check_options(q, k, {
@@ -88,6 +99,8 @@ def explain(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **options: Any) -
         if name not in known:
             raise UnsupportedCall(name, f"an option of flash_attention ({', '.join(known)})", "an unknown name")
     settings = {**known, **options}
+    if (name := elsewhere(settings["implementation"], settings["block_mask"])) is not None:
+        return _explain_elsewhere(name, q, k, v, settings)
     q, k, v = _autocast(q, k, v)
     _check(q, k, v, causal=settings["causal"], implementation=settings["implementation"])
     on = check_options(q, k, settings, causal=settings["causal"], draw=False)
@@ -95,9 +108,36 @@ def explain(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **options: Any) -
     for name in ("return_lse", "deterministic"):
         check_flag(name, settings[name])
     plan = choose(q, k, v, causal=settings["causal"], cc=capability(q), tuning=settings["tuning"], options=on)
-    why = (f"implementation={settings['implementation']!r}: flash2 is the one fused kernel for (B, H, N, D).",
+    why = (f"implementation={settings['implementation']!r}: flash2 is the fused kernel that takes no block mask.",
            *plan.why, *told(on))
     return Explanation("flash2", plan.path, vars(plan.tuning).copy(), why)
+
+
+def elsewhere(implementation: str, block_mask: Any) -> str | None:
+    """The implementation of the registry that a call of flash_attention goes to, None for flash2."""
+    if implementation == "auto":
+        return None if block_mask is None else "flash_sparse"
+    return implementation if implementation in ("flash1", "flash_sparse") else None
+
+
+def _given(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that are not at their default."""
+    defaults = flash_attention.__kwdefaults__ or {}
+    return {name: value for name, value in settings.items() if value is not defaults[name]
+            and not (isinstance(value, (bool, int, float, tuple)) and value == defaults[name])}
+
+
+def _explain_elsewhere(name: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, settings: Mapping[str, Any]
+                       ) -> Explanation:
+    from kernels import registry
+
+    given = _given({option: value for option, value in settings.items()
+                    if option not in ("implementation", "causal", "scale", "deterministic")})
+    given.pop("return_lse", None)
+    tuning = registry.parameters(name, q, k, v, causal=settings["causal"], **given)
+    asked = settings["implementation"]
+    why = f"a block mask is given: {name} skips blocks." if asked == "auto" else "the caller's choice."
+    return Explanation(name, "pointer", tuning, (f"implementation={asked!r}: {why}",))
 
 
 def prepare_backward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dout: torch.Tensor, *, causal: bool,
@@ -132,7 +172,7 @@ def prepare_backward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dout: to
 
 def _check(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool, implementation: str) -> None:
     if implementation not in ("auto", "flash2"):
-        raise UnsupportedCall("implementation", "'auto' or 'flash2'", repr(implementation))
+        raise UnsupportedCall("implementation", "'auto', 'flash2', 'flash1' or 'flash_sparse'", repr(implementation))
     check_inputs(q, k, v, dtypes=DTYPES, head_dims=HEAD_DIMS, unit_stride=True)
     check_flag("causal", causal)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -46,3 +47,22 @@ def no_gradient(what: str, **tensors: torch.Tensor) -> None:
         if torch.is_grad_enabled() and tensor.requires_grad:
             raise UnsupportedCall(name, f"no gradient to be asked for: {what} has none", "requires_grad=True",
                                   f"Pass {name}.detach(), or use flash2.")
+
+
+def backward_tuning(q: torch.Tensor, k: torch.Tensor, cc: tuple[int, int] | None, *, scored: bool) -> Any:
+    """A backward_plan.Tuning of two passes through pointers, for heads in dimension 1 and the head size in the last.
+    scored: any option of kernels.scores."""
+    from kernels import backward_plan as plan
+
+    row = max(64, padded(q.shape[-1]))
+    if cc is None:
+        return plan.INTERPRETER
+    if q.dtype == torch.float32:
+        return plan.FLOAT32[row]
+    base = plan.POINTER[row]
+    if scored:
+        keys, queries = plan.SCORED[row, False]
+        return replace(base, keys=keys, queries=queries)
+    if q.shape[1] != k.shape[1]:
+        return replace(base, keys=plan.GROUPED_KEYS.get((row, False), base.keys))
+    return base

@@ -1,6 +1,7 @@
 """Every attention implementation there is here, what each supports, and one way to run each. Standard library only.
 
     call(name, q, k, v, ...)                              forward of a kind "attention", now
+    prepare_forward(name, q, k, v, ...)                   -> Prepared: the same, packing and lists made beforehand
     prepare_backward(name, q, k, v, dout, ...)            -> Prepared: the backward alone, forward done beforehand
     prepare_decode(q, k_cache, v_cache, ...)              -> Prepared: kind "decode"
 
@@ -10,6 +11,7 @@ thread, so that a profiler's ranges hold.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -56,17 +58,22 @@ class KernelInfo:
         return tuple(stage for stage in stages if stage not in absent)
 
 
+def _as_it_is(result: Any) -> Any:
+    return result
+
+
 @dataclass(frozen=True)
 class Prepared:
     """One call with everything that it needs made beforehand: prepared(stage) launches it and returns its tensors.
 
     stages: the steps it runs, in order. parameters: every tuning parameter that it runs with, the kernel's own choices
-    included, by flat names: numbers and bools.
+    included, by flat names: numbers and bools. unpack: makes of its results what they are on (B, H, N, D).
     """
 
     run: Callable[[Any], Any]
     stages: tuple[str, ...]
     parameters: Mapping[str, Any]
+    unpack: Callable[[Any], Any] = _as_it_is
 
     def __call__(self, stage: Any = None) -> Any:
         return self.run(stage)
@@ -100,6 +107,20 @@ KERNELS: tuple[KernelInfo, ...] = (
         supports=("window", "softcap", "alibi_slopes", "attn_bias", "key_padding_mask", "sinks", "dropout_p", "seed",
                   "deterministic", "return_lse"),
         gradients=("q", "k", "v", "sinks")),
+    KernelInfo(
+        name="flash_varlen", path="kernels.varlen_operator:of_batch",
+        label="FlashAttention-2 on packed sequences, Triton",
+        stages=("attention",), directions=("forward", "backward"), dtypes=("float16", "bfloat16", "float32"),
+        head_dims=range(1, 257), masks=("full", "causal"), architectures="compute capability 8.0 or later",
+        interpreter="float16, float32", tunable=True, backward_stages=("prepare", "keys", "queries"),
+        supports=("q_lengths", "k_lengths", "window", "softcap", "alibi_slopes", "sinks", "dropout_p", "seed",
+                  "deterministic", "return_lse"), gradients=("q", "k", "v", "sinks")),
+    KernelInfo(
+        name="flash_sparse", path="kernels.block_sparse:block_sparse_attention",
+        label="FlashAttention-2 on kept blocks, Triton", stages=("attention",), directions=("forward", "backward"),
+        dtypes=("float16", "bfloat16", "float32"), head_dims=range(1, 257), masks=("full", "causal"),
+        architectures="compute capability 8.0 or later", interpreter="float16, float32", tunable=True,
+        backward_stages=("prepare", "keys", "queries"), supports=("block_mask", "block_size", "return_lse")),
     KernelInfo(
         name="decode", path="kernels.decode:flash_attention_decode", label="split-KV decode, Triton", kind="decode",
         stages=("append", "attention", "merge"), directions=("forward",), dtypes=("float16", "bfloat16", "float32"),
@@ -176,9 +197,39 @@ def parameters(name: str, q: Any, k: Any, v: Any, *, causal: bool = False, tunin
     return module.explain(q, k, v, causal=causal, tuning=tuning, **options)
 
 
+def prepare_forward(name: str, q: Any, k: Any, v: Any, *, causal: bool = False, scale: float | None = None,
+                    tuning: Mapping[str, Any] | None = None, **options: Any) -> Prepared:
+    """As `call`, but what does not belong to attention is done here: flash_varlen packs, flash_sparse lists the blocks
+    of its mask. `unpack` makes of what prepared(stage) returns tensors shaped like q, k and v."""
+    info = _attention(name, tuning)
+    _supported(info, options)
+    found = parameters(name, q, k, v, causal=causal, tuning=tuning, **options)
+    if name == "flash_varlen":
+        from kernels import varlen_operator
+
+        run, unpack = varlen_operator.prepare_forward(q, k, v, causal=causal, scale=scale, tuning=tuning, **options)
+        return Prepared(_staged(run), info.stages, found, unpack)
+    if name == "flash_sparse" and options.get("block_mask") is not None:
+        from kernels import block_sparse
+
+        options["block_mask"] = block_sparse.block_lists(options["block_mask"], options.get("block_size", 128))
+
+    def run(stage: Any = None) -> Any:
+        return call(name, q, k, v, causal=causal, scale=scale, stage=stage, tuning=tuning, **options)
+
+    return Prepared(run, info.stages_for(causal), found)
+
+
+def _staged(run: Callable[[], Any]) -> Callable[[Any], Any]:
+    def staged(stage: Any = None) -> Any:
+        with stage("attention") if stage is not None else contextlib.nullcontext():
+            return run()
+    return staged
+
+
 def prepare_backward(name: str, q: Any, k: Any, v: Any, dout: Any, *, causal: bool = False, scale: float | None = None,
                      tuning: Mapping[str, Any] | None = None, **options: Any) -> Prepared:
-    """The backward alone, with what a forward keeps for it made here: P for the naive forms, O and LSE for flash2.
+    """The backward alone, with what a forward keeps for it made here: P for the naive forms, O and LSE else.
 
     q, dout (B, H, Nq, D); k, v (B, Hk, Nk, D). prepared(stage) returns dQ, dK, dV, new tensors shaped like q, k, v.
     tuning, for flash2: any of one_pass, seed, tma, and key_ or query_ before block_m, block_n, num_warps, num_stages,
@@ -191,6 +242,17 @@ def prepare_backward(name: str, q: Any, k: Any, v: Any, dout: Any, *, causal: bo
         from kernels import api
 
         run, parameters = api.prepare_backward(q, k, v, dout, causal=causal, scale=scale, tuning=tuning, **options)
+    elif tuning:
+        raise UnsupportedCall("tuning", f"nothing (the backward of {name} has no tuning)", repr(dict(tuning)))
+    elif name == "flash_varlen":
+        from kernels import varlen_operator
+
+        run, unpack, parameters = varlen_operator.prepare_backward(q, k, v, dout, causal=causal, scale=scale, **options)
+        return Prepared(run, info.backward_stages, parameters, unpack)
+    elif name == "flash_sparse":
+        from kernels import block_sparse
+
+        run, parameters = block_sparse.prepare_backward(q, k, v, dout, causal=causal, scale=scale, **options)
     else:
         from kernels import naive_backward
 

@@ -19,6 +19,8 @@ BUILDERS: Mapping[tuple[str, str], Builder] = {
     ("naive_folded", "forward"): forward.naive,
     ("flash1", "forward"): forward.flash1,
     ("flash2", "forward"): forward.fused,
+    ("flash_varlen", "forward"): forward.fused,
+    ("flash_sparse", "forward"): forward.fused,
     ("decode", "forward"): decode.decode,
     ("sdpa_flash", "forward"): forward.fused,
     ("sdpa_cudnn", "forward"): forward.fused,
@@ -26,12 +28,15 @@ BUILDERS: Mapping[tuple[str, str], Builder] = {
     ("naive", "backward"): backward.naive,
     ("naive_folded", "backward"): backward.naive,
     ("flash2", "backward"): backward.flash2,
+    ("flash_varlen", "backward"): backward.flash2,
+    ("flash_sparse", "backward"): backward.flash2,
     ("sdpa_flash", "backward"): backward.peer,
     ("sdpa_cudnn", "backward"): backward.peer,
 }
 MATERIALISING = ("naive", "naive_folded", "sdpa_math")
-OURS = ("flash1", "flash2", "decode")  # fused, with tiles that are known
-BLOCK_SPARSE = ("flash2",)
+OURS = ("flash1", "flash2", "flash_varlen", "flash_sparse", "decode")  # fused, with tiles that are known
+BLOCK_SPARSE = ("flash2", "flash_sparse")
+TWO_PASSES = ("flash2", "flash_varlen", "flash_sparse")  # backward as flash2's, statistics padded
 
 
 def predict(config: RunConfig, *, device: DeviceSpec | None = None, l2_size_bytes: int | None = None) -> Prediction:
@@ -96,7 +101,7 @@ def _backward_buffers(config: RunConfig) -> dict[str, int]:
     grads = {"dQ": s.q_bytes, "dK": s.k_bytes, "dV": s.k_bytes}
     if config.implementation in MATERIALISING:
         return {**grads, "dP": s.matrix_bytes, "dP∘P": s.matrix_bytes, "dS": s.matrix_bytes}
-    if config.implementation != "flash2":
+    if config.implementation not in TWO_PASSES:
         return grads
     stat = backward.padded_statistic(s)
     total = {"dQ sum": backward.sum_bytes(s)} if config.parameters.get("one_pass") else {}

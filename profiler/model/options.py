@@ -17,7 +17,7 @@ SECTOR_BYTES = 32  # the least that crosses between L2 and an SM
 TANH_OPS = 2  # special-function operations of 1 − 2 / (1 + exp 2y): an exponential and a reciprocal
 CARRIED_OUT: dict[str, tuple[str, ...]] = {
     "flash2": ("attn_bias", "key_padding_mask", "softcap", "alibi_slopes", "sinks", "dropout_p"),
-    "decode": ("softcap",)}
+    "flash_varlen": ("softcap", "alibi_slopes", "sinks", "dropout_p"), "decode": ("softcap",)}
 NAMES = CARRIED_OUT["flash2"]
 PAIRWISE = ("attention", "keys", "queries")  # stages that look at pairs
 

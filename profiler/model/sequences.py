@@ -16,7 +16,7 @@ from profiler.model.prediction import StagePrediction
 from profiler.spec import RunConfig
 
 Stages = tuple[StagePrediction, ...]
-PACKED = ("flash2", "decode")  # implementations that take lengths
+PACKED = ("flash2", "flash_varlen", "decode")  # implementations that take lengths
 LENGTH_BYTES = 4  # an int32
 
 

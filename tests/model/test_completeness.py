@@ -18,7 +18,7 @@ def test_every_kernel_of_the_registry(info):
 
 
 BACKWARDS = [(info, mask, one_pass) for info in KERNELS if "backward" in info.directions for mask in ("full", "causal")
-             for one_pass in ((False, True) if info.tunable else (False,))]
+             for one_pass in ((False, True) if "finish" in info.backward_stages else (False,))]
 
 
 @pytest.mark.parametrize(("info", "mask", "one_pass"), BACKWARDS, ids=lambda value: getattr(value, "name", str(value)))

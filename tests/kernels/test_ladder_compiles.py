@@ -1,0 +1,44 @@
+"""flash1, varlen and block-sparse attention compiled for four architectures, without a GPU."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.kernels.test_compiles import TENSOR_CORES, spills_in_loops
+
+# compute capability, dtype, head size, causal; 1000 tokens, so that the last block is not whole, and heads 4/2
+CONFIGURATIONS = [(80, "bfloat16", 64, True), (89, "float16", 128, False), (90, "bfloat16", 128, True),
+                  (100, "bfloat16", 64, True)]
+KERNELS = ("flash1._forward", *(f"{name}.{kernel}" for name in ("varlen", "block_sparse")
+                                for kernel in ("_forward", "_key_pass", "_query_pass")))
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory):
+    """(configuration, kernel) -> machine code as text, made by a process without the interpreter."""
+    import triton.backends.nvidia as backend
+
+    folder = tmp_path_factory.mktemp("cubin")
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    done = subprocess.run([sys.executable, "-m", "tests.kernels.offline_ladder", str(folder)], text=True,
+                          input=json.dumps(CONFIGURATIONS), capture_output=True, cwd=Path(__file__).parents[2],
+                          env=environment)
+    assert done.returncode == 0, done.stderr[-2000:]
+    cuobjdump = Path(backend.__file__).parent / "bin" / "cuobjdump"
+    return {(configuration, kernel): subprocess.run(
+        [cuobjdump, "-sass", folder / f"{index}.{kernel}.cubin"], capture_output=True, text=True, check=True).stdout
+        for index, configuration in enumerate(CONFIGURATIONS) for kernel in KERNELS}
+
+
+@pytest.mark.parametrize("configuration", CONFIGURATIONS, ids=str)
+def test_nothing_spills_in_a_loop_and_tensor_cores_work(configuration, compiled):
+    for kernel in KERNELS:
+        sass = compiled[configuration, kernel]
+        spilled, loops = spills_in_loops(sass)
+        assert loops and not spilled, f"{kernel}: {spilled} in {loops} loops"
+        assert re.search(TENSOR_CORES[configuration[0] // 10], sass), kernel
