@@ -23,6 +23,10 @@ SCHEMA_VERSION = 1
 PROFILE = "profile.json"
 KINDS: dict[str, type] = {"gpu": dict, "commands": dict, "ceilings": list, "notes": list, "kind": str,
                           "counters": bool}
+TEXTS = ("created", "driver", "cuda", "torch", "triton", "cudnn", "ncu", "python", "cache_control", "clock_control",
+         "replay_mode", "git_commit", "code_hash", "suite")
+GPU_NUMBERS = ("sm_count", "l2_size_bytes", "memory_bytes", "max_sm_clock_hz", "power_limit_w", "memory_clock_hz",
+               "memory_bus_bits")
 MOST_METRICS = 1_000_000  # rows; a larger table stays in its file and is read launch by launch: memory stays bounded
 
 
@@ -100,14 +104,15 @@ def read(folder: Path) -> Bundle:
         raise BadInput(f"{folder}: expected a bundle, found no {PROFILE} in it.",
                        remedy="A bundle is the folder that `python -m profiler run --out BUNDLE` writes.")
     try:
-        profile = json.loads(path.read_text(encoding="utf-8"))
+        profile = json.loads(path.read_text(encoding="utf-8-sig"), parse_constant=_no_constant)
         version = profile["schema_version"]
         if isinstance(version, bool) or not isinstance(version, int) or version < 1:
             raise ValueError(f"schema_version: expected a whole number from 1, got {version!r}")
         for key, kind in KINDS.items():
             if key in profile and not isinstance(profile[key], kind):
                 raise ValueError(f"{key}: expected {kind.__name__}, got {profile[key]!r:.60}")
-    except (ValueError, KeyError, TypeError) as error:
+        _check_values(profile)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OSError) as error:
         raise DamagedFile(f"{path.name} in {Path(folder).name}: not a bundle's profile ({error}).",
                           remedy="Copy the bundle again, or import the original reports again.") from error
     if version > SCHEMA_VERSION:
@@ -126,6 +131,34 @@ def read(folder: Path) -> Bundle:
         raise BadInput(f"{Path(folder).name}: launch {twice.iloc[0]} stands more than once in launches.parquet.",
                        remedy="Rows were added twice: import the original reports again.")
     return Bundle(Path(folder).name, profile, notes=notes, on_disk=on_disk, **frames).renamed(Path(folder).name)
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _check_values(profile: dict[str, Any]) -> None:
+    """What is computed with or shown must be of its type: names text, sizes and ceilings positive numbers. Raises
+    ValueError."""
+    text = {key: value for key, value in profile.items() if key in TEXTS}
+    numbers: dict[str, Any] = {}
+    gpu = profile.get("gpu", {})
+    numbers |= {f"gpu.{key}": gpu.get(key) for key in GPU_NUMBERS}
+    text |= {f"gpu.{key}": gpu.get(key) for key in ("name", "cc")}
+    for ceiling in profile.get("ceilings", ()):
+        if not isinstance(ceiling, dict) or ceiling.get("quantity") is None or ceiling.get("value") is None:
+            raise ValueError(f"ceilings: expected objects with quantity and value, got {ceiling!r:.60}")
+        numbers[f"ceilings: {ceiling['quantity']}"] = ceiling["value"]
+        text |= {f"ceilings: {ceiling['quantity']}: {key}": ceiling.get(key)
+                 for key in ("quantity", "unit", "kind", "how")}
+    json.dumps(profile, ensure_ascii=False).encode()  # half a character cannot be shown
+    for key, value in numbers.items():
+        known = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < table.LARGEST["Float64"]
+        if value is not None and not known:
+            raise ValueError(f"{key}: expected a positive number, got {value!r:.60}")
+    for key, value in text.items():
+        if value is not None and not isinstance(value, str):
+            raise ValueError(f"{key}: expected text, got {value!r:.60}")
 
 
 def write(bundle: Bundle, folder: Path) -> Path:

@@ -218,22 +218,39 @@ def _readable(path: Path) -> Iterator[None]:
                           remedy="Copy the bundle again, or import the original reports again.") from error
 
 
+LARGEST = {REAL: 1e30, WHOLE: 2**53}  # beyond it sums become infinite, and a browser rounds whole numbers
+_TRIPLE = r"\d{1,10},\d{1,10},\d{1,10}"
+
+
 def check(table: str, frame: pd.DataFrame) -> pd.DataFrame:
-    """``frame`` itself, if its values can be: no quantity is negative or infinite, parameters are JSON objects."""
+    """``frame`` itself, if its values can be: no quantity is negative or beyond LARGEST, every launch has a number,
+    grids and blocks are x,y,z, parameters are JSON objects."""
     for c in TABLES[table]:
         known = frame[c.name].dropna()
-        bad = known[(known < 0) | (known == float("inf"))] if c.dtype in (REAL, WHOLE) else known[:0]
+        bad = known[(known < 0) | (known > LARGEST[c.dtype])] if c.dtype in LARGEST else known[:0]
         if len(bad):
             raise BadInput(f"table {table}, column {c.name}: expected finite values of 0 or more, "
                            f"got {bad.iloc[0]} in row {bad.index[0]}.")
+    if table != "timings" and frame["launch"].isna().any():
+        raise BadInput(f"table {table}, column launch: expected a number in every row, got none in row "
+                       f"{int(frame['launch'].isna().to_numpy().argmax())}.")
+    for name in {"grid", "block"} & set(frame):
+        sizes = pd.Series(frame[name].dropna().unique(), dtype=TEXT)
+        if len(bad := sizes[~sizes.str.fullmatch(_TRIPLE).astype(bool)]):
+            raise BadInput(f"table {table}, column {name}: expected x,y,z, got {bad.iloc[0][:60]!r}.")
     for text in frame["parameters"].dropna().unique() if "parameters" in frame else ():
         try:
-            is_object = isinstance(json.loads(text), dict)
-        except ValueError:
+            is_object = isinstance(json.loads(text, parse_constant=_no_constant), dict)
+        except (ValueError, RecursionError):
             is_object = False
         if not is_object:
             raise BadInput(f"table {table}, column parameters: expected a JSON object, got {text[:60]!r}.")
     return frame
+
+
+def _no_constant(name: str) -> None:
+    """NaN and Infinity, which JSON does not have."""
+    raise ValueError(f"{name} is no JSON")
 
 
 def rows(path: Path) -> int:

@@ -15,7 +15,7 @@ from profiler.bundle import Bundle
 from profiler.metrics import rules, tensor, units
 from profiler.parse import spelling
 from profiler.parse.numbers import Format
-from profiler.parse.raw import RawFile, RawLaunch, innermost
+from profiler.parse.raw import RawFile, RawLaunch, innermost, triple
 
 # Forms that no real file could be had of, and what the reader does with them.
 UNVERIFIED = {
@@ -38,15 +38,15 @@ def bundle(raw: RawFile, name: str, file: dict[str, Any]) -> Bundle:
         found = metrics.resolve(values, cc)
         found.no_number = {c for c in found.no_number if conflicts.isdisjoint(found.used.get(c, ()))}
         for column, value in found.values.items():
-            if (_finite(value) and value < 0) or value == math.inf:
+            if isinstance(value, (int, float)) and not 0 <= value <= table.LARGEST[table.REAL]:
                 impossible[column] += 1
                 found.values[column] = None
         resolved.append(found)
         rows.append(_row(launch, index, name, cc, values, found))
     launches = table.make("launches", rows)
     notes = [*raw.notes, *_notes(resolved)]
-    notes += [f"{column}: {count} of {len(resolved)} launches have a value below 0 or without end; left empty, the raw "
-              "metric keeps it." for column, count in impossible.items()]
+    notes += [f"{column}: {count} of {len(resolved)} launches have a value below 0 or beyond any measurement; left "
+              "empty, the raw metric keeps it." for column, count in impossible.items()]
     notes += [f"{name}: {count} of {len(resolved)} launches hold it more than once with different values; left empty. "
               "Are there two runs in the file? Open them as two files." for name, count in sorted(twice.items())]
     empty = [i for i, (one, found) in enumerate(zip(raw.launches, resolved))
@@ -118,7 +118,8 @@ def _by_dimension(entries: list[tuple[Any, str]]) -> list[tuple[tuple[Any, str],
 
 def _cc(values: dict[str, Any]) -> str | None:
     major, minor = (values.get(name, (None, ""))[0] for name in (rules.CC_MAJOR, rules.CC_MINOR))
-    return f"{int(major)}.{int(minor)}" if _finite(major) and _finite(minor) else None
+    known = _finite(major) and _finite(minor) and 0 <= major < 100 and 0 <= minor < 100
+    return f"{int(major)}.{int(minor)}" if known else None
 
 
 def _finite(value: Any) -> TypeGuard[int | float]:
@@ -127,7 +128,7 @@ def _finite(value: Any) -> TypeGuard[int | float]:
 
 def _dims(values: dict[str, Any], names: tuple[str, ...]) -> str | None:
     found = [values.get(name, (None, ""))[0] for name in names]
-    return ",".join(str(int(v)) for v in found) if all(map(_finite, found)) else None
+    return triple(",".join(str(int(v)) for v in found)) if all(map(_finite, found)) else None
 
 
 def _row(launch: RawLaunch, index: int, source: str, cc: str | None, values: dict[str, Any],
@@ -153,7 +154,8 @@ def _gpu(raw: RawFile, numbers: Format, launches: pd.DataFrame) -> dict[str, Any
         if key == "name" and isinstance(value, str) and value:
             gpu[key] = value
         elif key != "name" and _finite(value) and value > 0 and (known := units.base(unit)):
-            gpu[key] = int(value * factor * known[0])
+            size = value * factor * known[0]
+            gpu |= {key: int(size)} if 1 <= size < table.LARGEST[table.REAL] else {}
     for key, column in (("name", "device"), ("cc", "cc")):
         value = launches[column].iloc[0]
         if pd.notna(value):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -53,4 +54,4 @@ def innermost(ranges: list[tuple[str, tuple[str, ...]]]) -> tuple[str | None, st
 def triple(text: str) -> str | None:
     """"(256, 1, 1)" → "256,1,1"; None for anything else."""
     parts = [part.strip() for part in text.strip().strip("()[]").replace("x", ",").split(",")]
-    return ",".join(parts) if len(parts) == 3 and all(part.isdigit() for part in parts) else None
+    return ",".join(parts) if len(parts) == 3 and all(re.fullmatch("[0-9]{1,10}", part) for part in parts) else None

@@ -5,6 +5,7 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -58,13 +59,15 @@ def cli(tmp_path):
     folder = tmp_path / "work"
     folder.mkdir()
 
-    def call(*arguments: str, timeout: float = 120) -> subprocess.CompletedProcess:
+    def call(*arguments: str, timeout: float = 120, env: dict[str, str] | None = None,
+             stdout: int | IO[str] = subprocess.PIPE) -> subprocess.CompletedProcess:
         return subprocess.run(
             [sys.executable, "-m", "profiler", *arguments],
             cwd=folder,
-            capture_output=True,
+            stdout=stdout,
+            stderr=subprocess.PIPE,
             text=True,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            env={**os.environ, "PYTHONPATH": str(ROOT), **(env or {})},
             timeout=timeout,
             check=False,
         )
