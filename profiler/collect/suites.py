@@ -47,7 +47,8 @@ def evidence() -> list[RunConfig]:
     """What the recorded profile holds: B1 H16 bf16, so that S is 537 MB at N 4096, far above any L2.
 
     sdpa_math has up to 20 launches a call, half of all in the suite if it ran everywhere: three lengths show what it
-    does. At N 16384 ncu would save and restore tens of gigabytes of its fp32 copies through the host.
+    does. At N 16384 ncu would save and restore tens of gigabytes of its fp32 copies through the host. All are timed;
+    a quarter of them is profiled, which every claim can be decided from.
     """
     return [c for c in sweep(EVERYTHING, LENGTHS) if c.implementation != "sdpa_math" or c.shape.nq in MATH_LENGTHS]
 

@@ -309,3 +309,14 @@ def test_an_export_inside_a_checkout_of_something_else_has_no_commit(tmp_path, m
     assert len(first) == 12
     (export / "file").write_text("y")
     assert provenance.git_commit() == f"{first}-dirty"
+
+
+def test_another_gpu_or_driver_is_another_run(tmp_path, monkeypatch):
+    monkeypatch.setattr("profiler.collect.provenance.code_hash", lambda: "same")
+    monkeypatch.setattr(runs.join, "join", lambda *arguments: (_ for _ in ()).throw(RuntimeError("cut off")))
+    with pytest.raises(RuntimeError):
+        runs.run(CONFIGS[:1], tmp_path / "b", counters=False, device="cpu")
+    monkeypatch.setattr("profiler.collect.gpu.identity", lambda: "GPU-another")
+    monkeypatch.setattr("profiler.collect.gpu.driver", lambda: "999.1")
+    with pytest.raises(BadInput, match=r"other settings \(GPU, driver\)"):
+        runs.run(CONFIGS[:1], tmp_path / "b", counters=False, device="cpu", resume=True)
