@@ -1,4 +1,4 @@
-"""Compile what flash1, varlen and block-sparse attention launch, for a GPU that need not be there.
+"""Compile what flash1, varlen and block-sparse attention and their trace launch, for a GPU that need not be there.
 
 `python -m tests.kernels.offline_ladder FOLDER` reads a JSON list of [compute capability, dtype, head size, causal] from
 standard input and writes one machine code file a kernel, INDEX.IMPLEMENTATION.KERNEL.cubin in FOLDER.
@@ -12,7 +12,7 @@ from unittest import mock
 import torch
 from triton.runtime import driver
 
-from kernels import block_sparse, flash1, launch, varlen, varlen_operator
+from kernels import block_sparse, flash1, launch, trace, varlen
 from kernels.autograd import Options
 from tests.kernels.offline_compile import Compiled, Target
 
@@ -57,7 +57,11 @@ def kernels_of(capability: int, dtype: str, head_dim: int, causal: bool) -> dict
     keep_backward("varlen", varlen.launches(
         packed, packed, keys, keys, packed, lse[0], None, cu, cu, TOKENS, TOKENS, (packed, keys, keys), tuning=backward,
         scale=0.1, options=options))
-    assert varlen_operator.varlen is varlen
+    for name in trace.TRACED:
+        into = {}
+        with mock.patch.object(trace, "_record", Compiled(trace._record, into)):
+            trace.record(name, q, k, k, causal=causal, scale=0.1)
+        found[f"trace.{name}"] = into["_record"]
     return found
 
 
