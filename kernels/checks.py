@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 
@@ -63,8 +64,9 @@ def check_flag(name: str, value: object) -> None:
 
 def resolve_window(window: object, causal: bool) -> tuple[int, int]:
     """(left, right) keys around a query's own, -1 unlimited; causal is right = 0."""
+    sides: Any = window
     try:
-        left, right = window  # type: ignore[misc]
+        left, right = sides
     except (TypeError, ValueError):
         raise UnsupportedCall("window", "a pair (left, right)", repr(window)) from None
     if any(isinstance(side, bool) or not isinstance(side, int) or side < -1 for side in (left, right)):
