@@ -128,6 +128,16 @@ def fused(config: RunConfig) -> tuple[StagePrediction, ...]:
         overhead_ops=overhead if config.implementation == "flash2" and warps else 0, blocks=blocks, heads=heads),)
 
 
+def foreign(config: RunConfig) -> tuple[StagePrediction, ...]:
+    """Another library's fused forward: Q, K, V in and O out, at least; whether it splits the keys, writes LSE or packs
+    what it reads is its choice, and its tiles are not assumed, whatever ``parameters`` say."""
+    must, s = compulsory(config), config.shape
+    return (StagePrediction(
+        "attention", {name: must[name] for name in ("Q", "K", "V")}, {"O": s.q_bytes},
+        at_least=("dram", "exponentials"), flops_visible=4 * head_pairs(s) * s.head_dim, flops_computed=None,
+        exponentials=head_pairs(s), rescales=None, heads=s.batch * s.heads, note="tile sizes and buffers not known"),)
+
+
 def output(config: RunConfig) -> dict[str, int]:
     """What a fused forward gives: O, and LSE where it is written."""
     s = config.shape

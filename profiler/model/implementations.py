@@ -33,6 +33,11 @@ BUILDERS: Mapping[tuple[str, str], Builder] = {
     ("sdpa_flash", "backward"): backward.peer,
     ("sdpa_cudnn", "backward"): backward.peer,
 }
+# Fused kernels of others, under the names that their reports or runs give them. Q, K, V in and O out is what any of
+# them must move; their tiles are never assumed.
+FOREIGN = ("fa2", "fa3", "fa4", "vllm", "flashinfer", "sdpa_efficient")
+BUILDERS = {**BUILDERS, **{(name, "forward"): forward.foreign for name in FOREIGN},
+            **{(name, "backward"): backward.peer for name in ("fa2", "fa3", "fa4", "sdpa_efficient")}}
 MATERIALISING = ("naive", "naive_folded", "sdpa_math")
 OURS = ("flash1", "flash2", "flash_varlen", "flash_sparse", "decode")  # fused, with tiles that are known
 BLOCK_SPARSE = ("flash2", "flash_sparse")
@@ -76,7 +81,7 @@ def knows(implementation: str, direction: str = "forward") -> bool:
 
 # Whose buffers are the library's choice: only the largest one that there must be is named.
 PEAK_UNKNOWN: Mapping[str, tuple[str, ...]] = {
-    "forward": ("sdpa_math",), "backward": ("sdpa_flash", "sdpa_cudnn")}
+    "forward": ("sdpa_math", *FOREIGN), "backward": ("sdpa_flash", "sdpa_cudnn", *FOREIGN)}
 
 
 def _forward_buffers(config: RunConfig) -> dict[str, int]:

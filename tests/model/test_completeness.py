@@ -4,6 +4,7 @@ import pytest
 
 from kernels.registry import KERNELS
 from profiler.model import knows, predict
+from profiler.model.implementations import FOREIGN
 from profiler.spec import AttentionShape, RunConfig
 
 
@@ -34,3 +35,13 @@ def test_every_stage_of_a_decode(splits, new):
     config = RunConfig(info.name, AttentionShape(1, 2, 1, 64, 16), parameters={"num_splits": splits, "n_new": new})
     assert [stage.stage for stage in predict(config).stages] == list(
         info.stages_for(True, splits=splits, append=bool(new)))
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_what_any_fused_kernel_must_move_is_predicted_of_others_and_no_more(name):
+    """1·2·64·16 elements of 2 bytes: 4,096 B a tensor, and tiles that a report may hold change nothing."""
+    shape = AttentionShape(1, 2, 64, 64, 16)
+    for parameters in ({}, {"block_m": 16, "block_n": 16}):
+        found = predict(RunConfig(name, shape, parameters=parameters))
+        assert found.dram_bytes == found.compulsory_bytes == 4 * 4096 and "dram" in found.stages[0].at_least
+        assert found.level_bytes("l2_to_sm") is found.flops_computed is found.peak_memory_bytes is None

@@ -52,7 +52,7 @@ def test_options_and_lengths():
     (["--block-n", "0"], "--block-n: expected a positive whole number, got 0"),
     (["--page-size", "-1"], "--page-size: expected a whole number of at least 0"),
     (["--kv-heads", "3"], "kv_heads: expected a divisor of heads = 16, got 3"),
-    (["-i", "flash9"], "--implementation: expected one of decode, flash1"),
+    (["-i", "flash9"], "--implementation: expected one of decode, fa2"),
     (["-i", "decode", "--n", "17"], "--n: decode takes 1 to 16 queries, got 17"),
     (["-i", "decode", "--direction", "backward", "--n", "1"], "no model of decode backward"),
     (["--mask", "diagonal"], "mask: expected 'full', 'causal'"),
