@@ -272,8 +272,10 @@ def _raw(bundle: Bundle, launch: int) -> pd.DataFrame:
 
 def add_file(name: str, content: bytes, progress: Progress | None = None) -> Source:
     """Read an added file and put it on this visitor's shelf; raises FlashScopeError with what is wrong with it."""
+    from profiler.parse import scratch
+
     suffix = re.sub(r"[^A-Za-z0-9.-]", "", Path(name).suffix)[:20]
-    handle, path = tempfile.mkstemp(prefix="flashscope-", suffix=suffix)
+    handle, path = tempfile.mkstemp(prefix=scratch.prefix("file"), suffix=suffix)
     again = None
     try:
         with os.fdopen(handle, "wb") as file:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from profiler.errors import BadInput
-from profiler.parse import child, sniff
+from profiler.parse import child, scratch, sniff
 from profiler.parse.child import Limits, Progress
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def load_many(paths: Iterable[Path | str], *, limits: Limits | None = None) -> l
 
 def load_bytes(name: str, data: bytes, *, limits: Limits | None = None, progress: Progress | None = None) -> Bundle:
     """``load`` for a file that is in memory, such as an upload. ``name`` is never used as a path."""
-    folder = Path(tempfile.mkdtemp(prefix="flashscope-read-"))
+    folder = Path(tempfile.mkdtemp(prefix=scratch.prefix("read")))
     try:
         source = folder / "upload"
         source.write_bytes(data)
@@ -75,7 +75,7 @@ class Reread:
         if not self.path.is_file():
             raise BadInput(f"{self.name}: the file is no longer there, so its other metrics cannot be read.",
                            remedy="Add it again.")
-        with tempfile.TemporaryDirectory(prefix="flashscope-read-") as folder:
+        with tempfile.TemporaryDirectory(prefix=scratch.prefix("read")) as folder:
             found = child.run(self.path, self.name, Path(folder), self.limits, launch=launch)
             every = bundles.read(found[0]).metrics
         every["launch"] = launch
@@ -106,7 +106,7 @@ def _load(path: Path, name: str | None, limits: Limits | None, progress: Progres
         raise BadInput(f"{name}: cannot be read ({error.strerror}).",
                        remedy="Check who may read it, and that it is still there.") from error
     path, limits = path.resolve(), limits or Limits()
-    folder = tempfile.TemporaryDirectory(prefix="flashscope-read-", ignore_cleanup_errors=True)
+    folder = tempfile.TemporaryDirectory(prefix=scratch.prefix("read"), ignore_cleanup_errors=True)
     try:
         found = [bundles.read(one) for one in child.run(path, name, Path(folder.name), limits, progress)]
         large = [one.on_disk for one in found if one.on_disk]
