@@ -101,7 +101,7 @@ h1 {{ text-wrap: balance; }}
 
 def run(page: Any) -> None:
     """Draw the sidebar and the page; whatever goes wrong ends in a box that says what and what to do."""
-    state.begin()
+    state.begin(page.url_path)
     theme = charts.theme()
     st.html(STYLE.format(muted=style.THEMES[theme].muted, on_primary=style.text_on(ROOF[theme]),
                          focus=ROOF[theme]))

@@ -19,12 +19,15 @@ USED = "fs.used"        # name -> value in effect in this run
 FRESH = "fs.fresh"      # names whose value came with the link of this run
 NOTES = "fs.notes"      # sentences to show above the page
 LONGEST = 400           # characters of a parameter that are looked at
+PAGE = "fs.page.now"    # the page of this run
+DRAWN = "fs.drawn"      # key of a widget -> where and with which options it was drawn last
 CAME_FROM = "fs.page"  # the page seen before the stage, by its address
 
 
-def begin() -> None:
-    """Start a run: take over what the link says where it differs from what this app wrote."""
+def begin(page: str = "") -> None:
+    """Start a run of ``page``: take over what the link says where it differs from what this app wrote."""
     session = st.session_state
+    session[PAGE] = page
     written = session.get(WRITTEN, {})
     wishes = session.setdefault(WISHES, {})
     link = {name: value[:LONGEST] for name, value in st.query_params.to_dict().items()}
@@ -101,9 +104,14 @@ def _take(name: str, key: str) -> None:
         put(name, ",".join(value) if isinstance(value, (list, tuple)) else str(value))
 
 
-def _seed(key: str, value: Any) -> None:
-    if st.session_state.get(key) != value:  # written only where it differs: a running change of the visitor stays
-        st.session_state[key] = value
+def _seed(key: str, value: Any, options: Sequence[str] = ()) -> None:
+    """Give the widget its value: only where it differs, so that a running change of the visitor stays, or where it is
+    a new widget to Streamlit, on another page or with other options: that one would show its first option."""
+    session = st.session_state
+    drawn, now = session.setdefault(DRAWN, {}), (session.get(PAGE, ""), tuple(options))
+    if session.get(key) != value or drawn.get(key) != now:
+        session[key] = value
+    drawn[key] = now
 
 
 def select(
@@ -117,7 +125,7 @@ def select(
     names = list(options)
     value = choose(name, names, default if default is not None and default in options else names[0])
     key = f"fs.widget.{name}" + (f".{at}" if at else "")
-    _seed(key, value)
+    _seed(key, value, list(options.values()))
     widget(label, names, key=key, format_func=lambda option: options.get(option, option),
            on_change=_take, args=(name, key), **more)
     return value
@@ -130,7 +138,7 @@ def select_several(
     """Several choices among `options`, as `select`."""
     values = choose_several(name, list(options), default)
     key = f"fs.widget.{name}"
-    _seed(key, values)
+    _seed(key, values, list(options.values()))
     widget(label, list(options), key=key, format_func=lambda option: options.get(option, option),
            on_change=_take, args=(name, key), **more)
     return values

@@ -127,7 +127,7 @@ def title(points: pd.DataFrame, groups: Groups, level: str, arrow: tuple[str, st
     one = len({round(at, 6) for at in ridges if at}) == 1
     unit = "op" if one and all(r["unit"] == "op" for r in drawn) else "FLOP"
     where = f"the {words} ridge at {units.number(ridges[0])}{units.NBSP}{unit}/B" if one else \
-        f"{'its' if len(drawn) == 1 else 'their'} {words} ridge"
+        f"{'its' if len(drawn) == 1 or left == 1 else 'their'} {words} ridge"
     return f"{many} {'left' if left else 'right'} of {where}"
 
 

@@ -11,7 +11,7 @@ from profiler import roles
 from profiler.bundle import Bundle
 from profiler.dashboard import state, store, text
 from profiler.dashboard.components import boxes
-from profiler.figures import labels, units
+from profiler.figures import units
 
 PROPOSED = "proposed"  # in the link: the proposals as they are
 MOST = 200  # kernels that the table shows
@@ -31,7 +31,8 @@ def panel(source: store.Source, several: bool = False) -> None:
     named = sum(bool(roles.effective(group, chosen)) for group in found)
     if several and not named:
         return
-    title = text.ROLES_TITLE.format(count=units.whole(named), all=labels.count(len(found), "kernel"))
+    kernels = "kernel" if len(found) == 1 else "kernels"
+    title = text.ROLES_TITLE.format(count=units.whole(named), all=f"{units.whole(len(found))} {kernels}")
     with st.expander(f"{boxes.plain(source.label)}: {title}" if several else title, icon=":material/label:"):
         st.caption(text.ROLES_LEAD)
         key = f"roles.{source.key}"

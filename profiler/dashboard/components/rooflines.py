@@ -51,8 +51,9 @@ def levels(bundle: Bundle, whole: bool) -> dict[str, str]:
 
 def levels_of(sources: Sequence[store.Source], whole: bool) -> dict[str, str]:
     """The levels that one of several sources counts."""
-    found = [store.derive(source, levels, whole) for source in sources]
-    return {key: name for one in found for key, name in one.items()}
+    found = {key for source in sources for key in store.derive(source, levels, whole)}
+    return memory_kind.called({key: name for key, name in text.ROOFLINE_LEVELS.items() if key in found},
+                              store.derive(tuple(sources), memory_kind.of))
 
 
 def own_roofs(source: store.Source, bundle: Bundle) -> Entered:
