@@ -219,6 +219,7 @@ def _readable(path: Path) -> Iterator[None]:
 
 
 LARGEST = {REAL: 1e30, WHOLE: 2**53}  # beyond it sums become infinite, and a browser rounds whole numbers
+SMALLEST = 1e-30  # above 0: below it quotients become infinite
 _TRIPLE = r"\d{1,10},\d{1,10},\d{1,10}"
 
 
@@ -227,7 +228,7 @@ def check(table: str, frame: pd.DataFrame) -> pd.DataFrame:
     grids and blocks are x,y,z, parameters are JSON objects."""
     for c in TABLES[table]:
         known = frame[c.name].dropna()
-        bad = known[(known < 0) | (known > LARGEST[c.dtype])] if c.dtype in LARGEST else known[:0]
+        bad = known[~possible(known, c.dtype)] if c.dtype in LARGEST else known[:0]
         if len(bad):
             raise BadInput(f"table {table}, column {c.name}: expected finite values of 0 or more, "
                            f"got {bad.iloc[0]} in row {bad.index[0]}.")
@@ -246,6 +247,11 @@ def check(table: str, frame: pd.DataFrame) -> pd.DataFrame:
         if not is_object:
             raise BadInput(f"table {table}, column parameters: expected a JSON object, got {text[:60]!r}.")
     return frame
+
+
+def possible(value: Any, dtype: str = REAL) -> Any:
+    """Whether a number, or each of a column, can be of a quantity: 0, or from SMALLEST to LARGEST."""
+    return (value == 0) | ((value >= SMALLEST) & (value <= LARGEST[dtype]))
 
 
 def _no_constant(name: str) -> None:

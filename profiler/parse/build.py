@@ -38,7 +38,7 @@ def bundle(raw: RawFile, name: str, file: dict[str, Any]) -> Bundle:
         found = metrics.resolve(values, cc)
         found.no_number = {c for c in found.no_number if conflicts.isdisjoint(found.used.get(c, ()))}
         for column, value in found.values.items():
-            if isinstance(value, (int, float)) and not 0 <= value <= table.LARGEST[table.REAL]:
+            if isinstance(value, (int, float)) and not table.possible(value):
                 impossible[column] += 1
                 found.values[column] = None
         resolved.append(found)

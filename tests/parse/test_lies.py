@@ -47,6 +47,7 @@ def test_a_profile_without_end(made, tmp_path):
     ("launches", {"grid": "a,b,c"}, "grid"), ("launches", {"block": ""}, "block"),
     ("launches", {"launch": None}, "launch"),
     ("launches", {"launch": 2**62}, "launch"), ("launches", {"duration_ns": 1e308}, "duration_ns"),
+    ("launches", {"duration_ns": 5e-324}, "duration_ns"),
     ("timings", {"parameters": '{"block_m": NaN}'}, "parameters"), ("timings", {"batch": 2**62}, "batch"),
     ("metrics", {"launch": None}, "launch")], ids=str)
 def test_rows_that_cannot_be(name, values, column, made, tmp_path):
