@@ -11,8 +11,10 @@
     kv_heads = 0                # 0: as many as heads
     directions = ["forward"]    # or "backward"
 
-Tuning parameters as lists, for flash2 and decode, the others are measured once: block_m, block_n, num_warps,
+Tuning parameters as lists, for our Triton kernels, the others are measured once: block_m, block_n, num_warps,
 num_stages, num_splits; of a backward with key_ or query_ in front; tma and one_pass are true or false.
+For flash_varlen q_lengths and k_lengths, a whole number a sequence of the batch; for flash_sparse block_size and
+block_mask, a row a block of queries: 0 or 1 for each block of keys, or how many of them are kept, evenly spread.
 """
 
 from __future__ import annotations
@@ -46,7 +48,9 @@ TUNING: Mapping[str, type] = {
     "one_pass": bool,
     **{f"{side}_{name}": int for side in ("key", "query") for name in BLOCKS},
 }
-TUNABLE = ("flash2", "decode")
+TUNABLE = ("flash2", "decode", "flash1", "flash_varlen", "flash_sparse")
+PATTERNS = {"q_lengths": "flash_varlen", "k_lengths": "flash_varlen", "block_mask": "flash_sparse",
+            "block_size": "flash_sparse"}
 NEEDED = ("implementations", "n")
 CHOICES = {"dtypes": tuple(ELEMENT_BYTES), "directions": DIRECTIONS}
 WORDS = {str: "texts", int: "whole numbers above 0", bool: "true or false"}
@@ -94,7 +98,7 @@ def _parse(path: Path) -> dict[str, Any]:
 
 
 def _configs(table: Mapping[str, Any], where: str) -> list[RunConfig]:
-    known = (*LISTS, *NUMBERS, *TUNING)
+    known = (*LISTS, *NUMBERS, *TUNING, *PATTERNS)
     for key in table:
         if key not in known:
             raise BadInput(f"{where}: expected keys among {', '.join(known)}, got {key!r}.")
@@ -104,6 +108,7 @@ def _configs(table: Mapping[str, Any], where: str) -> list[RunConfig]:
     lists = {key: _list(where, key, table[key], kind) for key, kind in {**LISTS, **TUNING}.items() if key in table}
     numbers = {key: _number(where, key, table[key]) for key in NUMBERS if key in table}
     tuning = {key: lists.pop(key) for key in TUNING if key in lists}
+    patterns = {key: _pattern(where, key, table[key]) for key in PATTERNS if key in table}
     queries = lists.pop("nq", None)
     try:
         options: dict[str, Any] = {"masks": ["full"], **lists, **numbers}
@@ -113,10 +118,28 @@ def _configs(table: Mapping[str, Any], where: str) -> list[RunConfig]:
     if queries:
         configs = [config.with_shape(nq=nq) for config in configs for nq in queries]
     return [
-        replace(config, parameters=dict(zip(tuning, values))) if config.implementation in TUNABLE else config
+        replace(config, parameters={
+            **(dict(zip(tuning, values)) if config.implementation in TUNABLE else {}),
+            **{key: value for key, value in patterns.items() if PATTERNS[key] == config.implementation},
+        })
         for config in configs
         for values in product(*tuning.values())
     ]
+
+
+def _pattern(where: str, key: str, value: Any) -> Any:
+    """A parameter that is taken as it is: lengths, or a block mask and its block size."""
+    def whole(number: Any) -> bool:
+        return type(number) is int and number >= 0
+
+    if key == "block_size":
+        return _number(where, key, value)
+    rows = isinstance(value, list) and value and all(
+        whole(row) or (key == "block_mask" and isinstance(row, list) and all(map(whole, row))) for row in value)
+    if not rows:
+        expected = "rows of 0 and 1, or counts" if key == "block_mask" else "whole numbers of at least 0"
+        raise BadInput(f"{where}: {key}: expected a list of {expected}, got {_said(value)}.")
+    return value
 
 
 def _list(where: str, key: str, value: Any, kind: type) -> list[Any]:

@@ -122,3 +122,18 @@ def test_command_line(cli):
     assert both.returncode == 2 and "no suite or shape options" in both.stderr
     assert cli("run", "--sweep", "none.toml", "--out", "x").stderr.startswith("--sweep: none.toml cannot be read")
     assert cli("run", "--metrics", "everything", "--out", "x").returncode != 0
+
+
+@needs_toml
+def test_lengths_and_block_masks_go_to_the_kernels_that_take_them(tmp_path):
+    path = tmp_path / "patterns.toml"
+    path.write_text('implementations = ["flash1", "flash2", "flash_varlen", "flash_sparse"]\nn = [256]\nbatch = 2\n'
+                    'head_dims = [64]\nq_lengths = [256, 0]\nblock_mask = [[1, 0], 2]\nblock_size = 128\n'
+                    'block_m = [64]\n')
+    found = {config.implementation: dict(config.parameters) for config in sweepfile.read(path)}
+    assert found == {"flash1": {"block_m": 64}, "flash2": {"block_m": 64},
+                     "flash_varlen": {"block_m": 64, "q_lengths": [256, 0]},
+                     "flash_sparse": {"block_m": 64, "block_mask": [[1, 0], 2], "block_size": 128}}
+    path.write_text('implementations = ["flash_varlen"]\nn = [256]\nq_lengths = [-1]\n')
+    with pytest.raises(BadInput, match="q_lengths: expected a list of whole numbers of at least 0"):
+        sweepfile.read(path)
