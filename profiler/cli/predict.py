@@ -64,6 +64,9 @@ def predict(
     if implementation == "decode" and n > MOST_QUERIES:
         raise BadInput(f"--n: decode takes 1 to {MOST_QUERIES} queries, got {n}.",
                        remedy="Give the keys with --nk, for example --n 1 --nk 32768.")
+    keys = n if nk is None else nk
+    if splits > max(1, keys):
+        raise BadInput(f"--splits: expected at most as many as keys, {keys:,}, got {splits:,}.")
     shape = AttentionShape(batch, heads, n, n if nk is None else nk, head_dim, kv_heads, dtype, mask)
     tiles: dict[str, int] = {"block_m": block_m, "block_n": block_n} if implementation in OURS else {}
     if direction == "backward":
@@ -80,6 +83,9 @@ def predict(
 
 OPTIONS = ("attn_bias", "bias_bytes", "key_padding_mask", "softcap", "alibi_slopes", "sinks", "dropout_p", "return_lse",
            "q_lengths", "k_lengths", "n_new", "block_mask", "block_size", "num_warps", "one_pass")
+NUMBERS = {"softcap": 1e30, "dropout_p": 1, "bias_bytes": 1e15, "n_new": 1 << 24, "block_size": 1 << 24,
+           "num_warps": 64}
+LISTS = ("block_mask", "q_lengths", "k_lengths")
 MOST_QUERIES = 16  # a sequence, of decode
 
 
@@ -88,8 +94,13 @@ def _option(text: str) -> tuple[str, Any]:
     name, _, value = text.partition("=")
     try:
         found = json.loads(value)
-    except ValueError:
+    except (ValueError, RecursionError):
         found = None
+    numbers = value and name in NUMBERS and (isinstance(found, bool) or not isinstance(found, (int, float)) or not (
+        0 <= found <= NUMBERS[name]))
+    if numbers or (value and name in LISTS and not isinstance(found, list)):
+        wanted = f"a number from 0 to {NUMBERS[name]:g}" if numbers else "a list"
+        raise BadInput(f"--with {name}: expected {wanted}, got {value!r:.60}.")
     if name not in OPTIONS or found is None or isinstance(found, str):
         raise BadInput(f"--with: expected NAME=VALUE with a name of {', '.join(OPTIONS)} and a number, true or a list, "
                        f"got {text!r}.")

@@ -58,6 +58,10 @@ def test_options_and_lengths():
     (["--mask", "diagonal"], "mask: expected 'full', 'causal'"),
     (["--with", "softcap"], "--with: expected NAME=VALUE"), (["--with", "soft=1"], "got 'soft=1'"),
     (["-i", "naive", "--with", "softcap=1"], "softcap: naive has no such option"),
+    (["--with", "softcap=NaN"], "--with softcap: expected a number from 0 to 1e+30, got 'NaN'"),
+    (["--with", "dropout_p=5"], "--with dropout_p: expected a number from 0 to 1, got '5'"),
+    (["--with", "block_mask=5"], "--with block_mask: expected a list, got '5'"),
+    (["-i", "decode", "--n", "1", "--nk", "100", "--splits", "101"], "--splits: expected at most as many as keys, 100"),
     (["--device", "GTX 1"], "--device: no data sheet of 'GTX 1' is known")])
 def test_nonsense_is_refused_by_name(arguments, said):
     with pytest.raises(BadInput) as caught:
