@@ -77,6 +77,22 @@ def test_a_speaker_chooses_a_shape_sends_the_link_and_takes_picture_and_data(pag
     assert 'width="1200"' in picture and "Synthetic GPU" in picture, "without the line that says where it comes from"
 
 
+def test_a_chosen_shape_stays_in_its_box_from_page_to_page(page, address):
+    page.goto(address)
+    settled(page)
+    box = page.locator("[data-testid=stSelectbox]", has_text=text.SHAPE).locator("input").first
+    box.click()
+    page.get_by_role("option").last.click()
+    page.wait_for_timeout(300)
+    settled(page)
+    chosen = box.input_value()
+    for following in (text.ROOFLINE, text.OCCUPANCY, text.EVIDENCE, text.ROOFLINE):
+        page.get_by_role("link", name=following, exact=True).first.click()
+        settled(page)
+        page.wait_for_timeout(300)
+        assert box.input_value() == chosen, following
+
+
 def test_a_picture_can_be_a_png_of_twice_the_size(page, address):
     page.goto(f"{address}/?picture=png")
     settled(page)
