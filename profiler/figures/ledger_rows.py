@@ -25,7 +25,8 @@ def draw_row(c: canvas.Canvas, mine: pd.DataFrame, name: str, y: float, pixels: 
     s, t = c.size, c.theme
     end, narrow = 0.0, []
     bars: dict[str, list[Any]] = {"base": [], "x": [], "fill": [], "custom": []}
-    launch = int(mine["launches"].iloc[0].split(", ")[0])
+    first = mine["launches"].iloc[0].split(", ")[0]
+    launch = int(first) if first else None  # a stage of which no launch was recorded
     for r in mine.to_dict("records"):
         if units.missing(r["bytes"]):
             narrow.append(r)
