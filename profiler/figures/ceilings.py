@@ -30,11 +30,16 @@ def device_roofs(bundle: Bundle, entered: Mapping[str, float] | None = None) -> 
     only a part of its time, and peaks from them lie far too low. Tensor roofs are of the operand types that the
     launches used. entered: roofs that someone typed, in base units by name; they stand first.
     """
+    return {name: typed(entered or {}) + own for name, own in bundle.once(_own_roofs).items()}
+
+
+def _own_roofs(bundle: Bundle) -> dict[str, list[Roof]]:
+    """What the bundle itself says of its GPUs' roofs: the same on every figure, so found once."""
     extra = bundle.launches.assign(l1=l1_bytes(bundle), accumulator=accumulators(bundle))
     found = {}
     for device, rows in extra.groupby("device", dropna=False, sort=False):
         name = "" if pd.isna(device) else str(device)
-        found[name] = typed(entered or {}) + _of_one(name, rows, bundle.profile)
+        found[name] = _of_one(name, rows, bundle.profile)
     return {"": next(iter(found.values()))} if len(found) == 1 else found
 
 
