@@ -65,7 +65,8 @@ def profile(
         "ceilings": [record["entry"] for record in worker.of(times, "ceiling")],
     }
     if len(places) > 1:
-        found["gpus"] = [{"gpu": place.gpu[:12], "name": place.model, "driver": place.driver} for place in places]
+        found["gpus"] = [{"gpu": place.gpu[:12], "name": place.model, "driver": place.driver}
+                         for place in sorted(places, key=lambda place: place.gpu)]
     if tool and chunks:
         found.update(
             ncu=tool.version,
