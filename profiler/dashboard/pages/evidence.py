@@ -22,8 +22,9 @@ headline = store.derive(view.source, evidence.headline, view.shape, view.directi
 others = (view.source, *(s for s in store.recorded().values() if s.key != view.source.key))[:claims.MOST_SOURCES]
 st.title(summary.sentence(headline))
 st.caption(summary.basis(headline, view.direction))
-st.caption(summary.configuration(headline, store.derive(others, evidence.faster, view.shape, view.direction)))
 claims.l2_resident(headline)
 charts.show(view.source, ledger, view.shape, view.implementations, direction=view.direction, key="ledger")
+# Below the figure: it asks every other profile, and the first figure should not wait for those to be read.
+st.caption(summary.configuration(headline, store.derive(others, evidence.faster, view.shape, view.direction)))
 cards.row(summary.cards(headline))
 claims.show(store.derive(others, evidence.evaluate_beside, view.shape), view.source.label)
