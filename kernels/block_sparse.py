@@ -96,13 +96,13 @@ def _forward(q, k, v, out, lse, columns, counts, scale_log2, stride_qb, stride_q
         low = tl.load(kept + i) * SIZE
         if low + SIZE <= full_end:
             acc, l_i, m_i = _walk(acc, l_i, m_i, q_tile, k, v, batch, head, kv_head, low, low + SIZE, start_m, rows,
-                                  stride_kn, stride_vn, nq, nk, shift, shift, scale_log2, None, HEAD_DIM, BLOCK_M,
-                                  BLOCK_N, BLOCK_D, "pointer", False, CAUSAL, False)
+                                  stride_kn, stride_vn, nq, nk, shift, shift, scale_log2, None, False, HEAD_DIM,
+                                  BLOCK_M, BLOCK_N, BLOCK_D, "pointer", False, CAUSAL, False)
         else:
             acc, l_i, m_i = _walk(acc, l_i, m_i, q_tile, k, v, batch, head, kv_head, low, tl.minimum(low + SIZE, end),
-                                  start_m, rows, stride_kn, stride_vn, nq, nk, shift, shift, scale_log2, None, HEAD_DIM,
-                                  BLOCK_M, BLOCK_N, BLOCK_D, "pointer", False, CAUSAL, True)
-    o, logarithm = close_rows(acc, l_i, m_i, head, None)
+                                  start_m, rows, stride_kn, stride_vn, nq, nk, shift, shift, scale_log2, None, False,
+                                  HEAD_DIM, BLOCK_M, BLOCK_N, BLOCK_D, "pointer", False, CAUSAL, True)
+    o, logarithm = close_rows(acc, l_i, m_i, head, None, False)
     tl.store(lse + batch_head.to(tl.int64) * nq + rows, logarithm, mask=rows < nq)
     _store(out, o, batch_head, start_m, nq, HEAD_DIM, BLOCK_M, BLOCK_D)
 
@@ -130,8 +130,8 @@ def _key_pass(Q, K, V, DO, STATS, DELTA, DK, DV, lists, counts, sq, sk, sv, sdo,
             if CAUSAL:
                 low = tl.maximum(low, (n0 - shift) // BM * BM)  # queries before see no key of this block
             dk, dv = _key_loop(dk, dv, k, v, Q, DO, STATS, DELTA, STATS, sq, sdo, b, h, bhk * GROUP + g, n0, low, end,
-                               NQ, NK, NQP, qk_scale, shift, shift, None, D, DP, BM, BN, CAUSAL, False, CAUSAL, 0,
-                               False, False, False, False)
+                               NQ, NK, NQP, qk_scale, shift, shift, None, False, D, DP, BM, BN, CAUSAL, False, CAUSAL,
+                               0, False, False, False, False)
     _store(DK, dk * scale, bhk, n0, NK, D, BN, DP)
     _store(DV, dv, bhk, n0, NK, D, BN, DP)
 
@@ -157,8 +157,8 @@ def _query_pass(Q, K, V, DO, STATS, DELTA, DQ, lists, counts, sq, sk, sv, sdo, m
     for i in range(count):
         low = tl.load(kept + i) * SIZE
         dq = _query_loop(dq, q, do, K, V, neg_lse, neg_delta, sk, sv, b, h, h // GROUP, m0, low,
-                         tl.minimum(low + SIZE, end), NQ, NK, qk_scale, shift, shift, None, D, DP, BM, BN, CAUSAL, True,
-                         False, CAUSAL, False, False)
+                         tl.minimum(low + SIZE, end), NQ, NK, qk_scale, shift, shift, None, False, D, DP, BM, BN,
+                         CAUSAL, True, False, CAUSAL, False, False)
     _store(DQ, dq * scale, bh, m0, NQ, D, BM, DP)
 
 

@@ -53,9 +53,9 @@ def _load(source, batch, head, start, stride_n, rows, HEAD_DIM: tl.constexpr, BL
 
 @triton.jit
 def _walk(acc, l_i, m_i, q, k_source, v_source, batch, head, kv_head, low, high, start_m, offsets_m, stride_kn,
-          stride_vn, nq, nk, lowest, highest, scale_log2, extras, HEAD_DIM: tl.constexpr, BLOCK_M: tl.constexpr,
-          BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, PATH: tl.constexpr, LEFT: tl.constexpr, RIGHT: tl.constexpr,
-          MASKED: tl.constexpr):
+          stride_vn, nq, nk, lowest, highest, scale_log2, extras, SCORED: tl.constexpr, HEAD_DIM: tl.constexpr,
+          BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, PATH: tl.constexpr, LEFT: tl.constexpr,
+          RIGHT: tl.constexpr, MASKED: tl.constexpr):
     """The online softmax over key blocks [low, high); MASKED blocks may cross the window or the end of the keys.
 
     Query i sees key j if i + lowest <= j (LEFT) and j <= i + highest (RIGHT)."""
@@ -63,7 +63,7 @@ def _walk(acc, l_i, m_i, q, k_source, v_source, batch, head, kv_head, low, high,
         k = _load(k_source, batch, kv_head, start, stride_kn, nk, HEAD_DIM, BLOCK_N, BLOCK_D, PATH, MASKED)
         s = tl.dot(q, tl.trans(k), input_precision="ieee")
         unit = scale_log2
-        if extras is not None:
+        if SCORED:
             columns = start + tl.arange(0, BLOCK_N)
             s, _ = changed(s * scale_log2, offsets_m[:, None], columns[None, :], batch, head, nq, nk, extras)
             unit = 1.0
@@ -77,7 +77,7 @@ def _walk(acc, l_i, m_i, q, k_source, v_source, batch, head, kv_head, low, high,
             s = tl.where(visible, s, float("-inf"))
         m_new = tl.maximum(m_i, tl.max(s, 1) * unit)
         subtract = m_new
-        if MASKED or extras is not None:
+        if MASKED or SCORED:
             # A row that has seen no key yet has m_i = -inf, and -inf - (-inf) is NaN: subtract 0 and every term is 0.
             subtract = tl.where(m_new == float("-inf"), 0.0, m_new)
         p = tl.exp2(s * unit - subtract[:, None])  # one fused multiply-add an element
@@ -85,7 +85,7 @@ def _walk(acc, l_i, m_i, q, k_source, v_source, batch, head, kv_head, low, high,
         l_i = l_i * alpha + tl.sum(p, 1)
         acc = acc * alpha[:, None]
         v = _load(v_source, batch, kv_head, start, stride_vn, nk, HEAD_DIM, BLOCK_N, BLOCK_D, PATH, MASKED)
-        if extras is not None:
+        if SCORED:
             if extras.padding is not None:
                 v = tl.where(seen(columns, batch, nk, extras)[:, None], v, 0.0)  # 0 · NaN of a hidden value is NaN
             if extras.seed is not None:
@@ -98,9 +98,10 @@ def _walk(acc, l_i, m_i, q, k_source, v_source, batch, head, kv_head, low, high,
 @triton.jit(do_not_specialize=["heads", "all_heads", "head_group", "nq", "nk", "left", "right"])
 def _forward(q_source, k_source, v_source, o_source, lse_pointer, scale_log2, stride_qb, stride_qh, stride_qn,
              stride_kb, stride_kh, stride_kn, stride_vb, stride_vh, stride_vn, stride_ob, stride_oh, stride_on, heads,
-             all_heads, head_group, nq, nk, left, right, extras, GROUP: tl.constexpr, HEAD_DIM: tl.constexpr,
-             BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, PATH: tl.constexpr,
-             LEFT: tl.constexpr, RIGHT: tl.constexpr, TAIL: tl.constexpr, SIGN: tl.constexpr, WITH_LSE: tl.constexpr):
+             all_heads, head_group, nq, nk, left, right, extras, SCORED: tl.constexpr, GROUP: tl.constexpr,
+             HEAD_DIM: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
+             PATH: tl.constexpr, LEFT: tl.constexpr, RIGHT: tl.constexpr, TAIL: tl.constexpr, SIGN: tl.constexpr,
+             WITH_LSE: tl.constexpr):
     """BLOCK_M query rows of one head. TAIL: nk is not a multiple of BLOCK_N. SIGN: of the softmax scale. LEFT, RIGHT:
     the window has that side; left, right: its keys, None where there is none (right: also where it is causal's 0)."""
     # Longest rows first, over `head_group` heads at a time, so that the keys and values in use fit in L2.
@@ -147,18 +148,18 @@ def _forward(q_source, k_source, v_source, o_source, lse_pointer, scale_log2, st
         full_start = tl.minimum(full_start, end)
         full_end = tl.minimum(tl.maximum(full_end, full_start), end)
         acc, l_i, m_i = _walk(acc, l_i, m_i, q, k_source, v_source, batch, head, kv_head, begin, full_start, start_m,
-                              offsets_m, stride_kn, stride_vn, nq, nk, lowest, highest, scale_log2, extras, HEAD_DIM,
-                              BLOCK_M, BLOCK_N, BLOCK_D, PATH, LEFT, RIGHT, True)
+                              offsets_m, stride_kn, stride_vn, nq, nk, lowest, highest, scale_log2, extras, SCORED,
+                              HEAD_DIM, BLOCK_M, BLOCK_N, BLOCK_D, PATH, LEFT, RIGHT, True)
     acc, l_i, m_i = _walk(acc, l_i, m_i, q, k_source, v_source, batch, head, kv_head, full_start, full_end, start_m,
-                          offsets_m, stride_kn, stride_vn, nq, nk, lowest, highest, scale_log2, extras, HEAD_DIM,
-                          BLOCK_M, BLOCK_N, BLOCK_D, PATH, LEFT, RIGHT, False)
+                          offsets_m, stride_kn, stride_vn, nq, nk, lowest, highest, scale_log2, extras, SCORED,
+                          HEAD_DIM, BLOCK_M, BLOCK_N, BLOCK_D, PATH, LEFT, RIGHT, False)
     if LEFT or RIGHT or TAIL:
         acc, l_i, m_i = _walk(acc, l_i, m_i, q, k_source, v_source, batch, head, kv_head, full_end, end, start_m,
-                              offsets_m, stride_kn, stride_vn, nq, nk, lowest, highest, scale_log2, extras, HEAD_DIM,
-                              BLOCK_M, BLOCK_N, BLOCK_D, PATH, LEFT, RIGHT, True)
+                              offsets_m, stride_kn, stride_vn, nq, nk, lowest, highest, scale_log2, extras, SCORED,
+                              HEAD_DIM, BLOCK_M, BLOCK_N, BLOCK_D, PATH, LEFT, RIGHT, True)
 
     blind = m_i == float("-inf")
-    if extras is not None:  # noqa: SIM102  Triton would look for a field of None
+    if SCORED:  # noqa: SIM102  Triton would look for a field of None
         if extras.sinks is not None:
             # One more score, of no value: in the denominator of rows that see a key.
             sink = tl.load(extras.sinks + head) * LOG2_E
@@ -171,7 +172,7 @@ def _forward(q_source, k_source, v_source, o_source, lse_pointer, scale_log2, st
     if WITH_LSE:
         lse = (m_i + tl.log2(divisor)) * LN_2  # both in base 2
         tl.store(lse_pointer + batch_head.to(tl.int64) * nq + offsets_m, lse, mask=offsets_m < nq)
-    if extras is not None:  # noqa: SIM102
+    if SCORED:  # noqa: SIM102
         if extras.seed is not None:
             divisor = divisor / extras.keep_scale
     o = acc * (1.0 / divisor)[:, None]
@@ -218,11 +219,11 @@ def forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, plan: Plan, *, ca
                 *sources, lse if return_lse else out, abs(scale) * LOG2_E.value or 1.0,
                 *q.stride()[:3], *k.stride()[:3], *v.stride()[:3], *out.stride()[:3],
                 heads, batch * heads, head_group(k, heads), nq, nk, options.left if options.left >= 0 else None,
-                options.right if options.right > 0 else None, extras(options), GROUP=heads // kv_heads,
-                HEAD_DIM=head_dim, BLOCK_M=tuning.block_m, BLOCK_N=tuning.block_n, BLOCK_D=block_d, PATH=plan.path,
-                LEFT=options.left >= 0, RIGHT=options.right >= 0, TAIL=nk % tuning.block_n != 0,
-                SIGN=(scale > 0) - (scale < 0), WITH_LSE=return_lse, num_warps=tuning.num_warps,
-                num_stages=tuning.num_stages, **build)
+                options.right if options.right > 0 else None, extras(options), SCORED=options.scored,
+                GROUP=heads // kv_heads, HEAD_DIM=head_dim, BLOCK_M=tuning.block_m, BLOCK_N=tuning.block_n,
+                BLOCK_D=block_d, PATH=plan.path, LEFT=options.left >= 0, RIGHT=options.right >= 0,
+                TAIL=nk % tuning.block_n != 0, SIGN=(scale > 0) - (scale < 0), WITH_LSE=return_lse,
+                num_warps=tuning.num_warps, num_stages=tuning.num_stages, **build)
     except OutOfResources as error:
         raise UnsupportedCall("tuning", "blocks that fit the device", f"{tuning} ({error})",
                               "Use smaller blocks or fewer stages.") from error

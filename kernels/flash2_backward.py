@@ -127,8 +127,8 @@ def _clean(k, v, n0, b, NK, extras, BN: tl.constexpr):
 
 @triton.jit
 def _key_loop(dk, dv, k, v, Q, DO, STATS, DELTA, ACC, sq, sdo, b, h, bh, n0, begin, end, NQ, NK, NQP, qk_scale,
-              lowest, highest, extras, D: tl.constexpr, DP: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
-              MASK: tl.constexpr,
+              lowest, highest, extras, SCORED: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, BM: tl.constexpr,
+              BN: tl.constexpr, MASK: tl.constexpr,
               LEFT: tl.constexpr,
               RIGHT: tl.constexpr, ATOMIC: tl.constexpr, TMA: tl.constexpr, EVEN_Q: tl.constexpr, EVEN_K: tl.constexpr,
               SEED: tl.constexpr):
@@ -148,7 +148,7 @@ def _key_loop(dk, dv, k, v, Q, DO, STATS, DELTA, ACC, sq, sdo, b, h, bh, n0, beg
         else:
             s = tl.dot(k, tl.trans(q), input_precision="ieee")
             dp = tl.dot(v, tl.trans(do), input_precision="ieee")
-            if extras is None:
+            if not SCORED:
                 p = tl.exp2(s * qk_scale + neg_lse[None, :])
             else:
                 s, t = changed(s * qk_scale, m0 + cols[None, :], keys[:, None], b, h, NQ, NK, extras)
@@ -158,7 +158,7 @@ def _key_loop(dk, dv, k, v, Q, DO, STATS, DELTA, ACC, sq, sdo, b, h, bh, n0, beg
         if ATOMIC and not EVEN_K:
             p = tl.where((keys < NK)[:, None], p, 0.0)  # exp2(-LSE) of a missing key may be inf, and inf * 0 is NaN
         used = p
-        if extras is not None:  # noqa: SIM102  Triton would look for a field of None
+        if SCORED:  # noqa: SIM102  Triton would look for a field of None
             if extras.seed is not None:
                 keep = tl.trans(kept(m0, n0, b, h, extras, BM, BN))
                 used = tl.where(keep, p * extras.keep_scale, 0.0)
@@ -166,7 +166,7 @@ def _key_loop(dk, dv, k, v, Q, DO, STATS, DELTA, ACC, sq, sdo, b, h, bh, n0, beg
         dv = tl.dot(used.to(do.dtype), do, dv, input_precision="ieee")
         if not SEED:
             dp = dp + neg_delta[None, :]
-        if extras is not None:  # noqa: SIM102
+        if SCORED:  # noqa: SIM102
             if extras.cap_log2 is not None:
                 dp = dp * (1.0 - t * t)
         ds = (p * dp).to(q.dtype)
@@ -181,9 +181,9 @@ def _key_loop(dk, dv, k, v, Q, DO, STATS, DELTA, ACC, sq, sdo, b, h, bh, n0, beg
 
 @triton.jit
 def _key_head(dk, dv, k, v, Q, DO, STATS, DELTA, ACC, sq, sdo, b, h, bh, n0, NQ, NK, NQP, qk_scale, lowest, highest,
-              extras, D: tl.constexpr, DP: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, LEFT: tl.constexpr,
-              RIGHT: tl.constexpr, ATOMIC: tl.constexpr, TMA: tl.constexpr, EVEN_Q: tl.constexpr, EVEN_K: tl.constexpr,
-              SEED: tl.constexpr):
+              extras, SCORED: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+              LEFT: tl.constexpr, RIGHT: tl.constexpr, ATOMIC: tl.constexpr, TMA: tl.constexpr, EVEN_Q: tl.constexpr,
+              EVEN_K: tl.constexpr, SEED: tl.constexpr):
     """One query head. Under a causal mask the blocks that cross its edge go first, then those that see every key of the
     block; with a left side or options one loop masks them all, since each copy of that loop costs registers."""
     begin, end = 0, NQ
@@ -191,28 +191,29 @@ def _key_head(dk, dv, k, v, Q, DO, STATS, DELTA, ACC, sq, sdo, b, h, bh, n0, NQ,
         begin = tl.maximum(n0 - highest, 0) // BM * BM
     if LEFT:
         end = tl.minimum(NQ, n0 + BN - lowest)
-    if LEFT or extras is not None:
+    if LEFT or SCORED:
         dk, dv = _key_loop(dk, dv, k, v, Q, DO, STATS, DELTA, ACC, sq, sdo, b, h, bh, n0, begin, end, NQ, NK, NQP,
-                           qk_scale, lowest, highest, extras, D, DP, BM, BN, LEFT or RIGHT, LEFT, RIGHT, ATOMIC, TMA,
-                           EVEN_Q, EVEN_K, SEED)
+                           qk_scale, lowest, highest, extras, SCORED, D, DP, BM, BN, LEFT or RIGHT, LEFT, RIGHT,
+                           ATOMIC, TMA, EVEN_Q, EVEN_K,
+                           SEED)
     else:
         first = begin
         if RIGHT:
             first = tl.minimum(tl.cdiv(tl.maximum(n0 + BN - 1 - highest, 0), BM) * BM, end)
             dk, dv = _key_loop(dk, dv, k, v, Q, DO, STATS, DELTA, ACC, sq, sdo, b, h, bh, n0, begin, first, NQ, NK, NQP,
-                               qk_scale, lowest, highest, extras, D, DP, BM, BN, True, LEFT, RIGHT, ATOMIC, TMA, EVEN_Q,
-                               EVEN_K, SEED)
+                               qk_scale, lowest, highest, extras, SCORED, D, DP, BM, BN, True, LEFT, RIGHT, ATOMIC,
+                               TMA, EVEN_Q, EVEN_K, SEED)
         dk, dv = _key_loop(dk, dv, k, v, Q, DO, STATS, DELTA, ACC, sq, sdo, b, h, bh, n0, first, end, NQ, NK, NQP,
-                           qk_scale, lowest, highest, extras, D, DP, BM, BN, False, LEFT, RIGHT, ATOMIC, TMA, EVEN_Q,
-                           EVEN_K, SEED)
+                           qk_scale, lowest, highest, extras, SCORED, D, DP, BM, BN, False, LEFT, RIGHT, ATOMIC, TMA,
+                           EVEN_Q, EVEN_K, SEED)
     return dk, dv
 
 
 @triton.jit(do_not_specialize=["HK", "NQ", "NK", "lowest", "highest"])
 def _key_pass(Q, K, V, DO, STATS, DELTA, DK, DV, ACC, sq, sk, sv, sdo, HK, NQ, NK, NQP, scale, qk_scale, lowest,
-              highest, extras, GROUP: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, BM: tl.constexpr,
-              BN: tl.constexpr, LEFT: tl.constexpr, RIGHT: tl.constexpr, ATOMIC: tl.constexpr, TMA: tl.constexpr,
-              EVEN_Q: tl.constexpr, EVEN_K: tl.constexpr, SEED: tl.constexpr):
+              highest, extras, SCORED: tl.constexpr, GROUP: tl.constexpr, D: tl.constexpr, DP: tl.constexpr,
+              BM: tl.constexpr, BN: tl.constexpr, LEFT: tl.constexpr, RIGHT: tl.constexpr, ATOMIC: tl.constexpr,
+              TMA: tl.constexpr, EVEN_Q: tl.constexpr, EVEN_K: tl.constexpr, SEED: tl.constexpr):
     """dK and dV of one block of keys, summed over the query heads of its group in float32 (and dQ, by atomics)."""
     blocks = tl.cdiv(NK, BN)
     bhk = tl.program_id(0) // blocks
@@ -220,26 +221,27 @@ def _key_pass(Q, K, V, DO, STATS, DELTA, DK, DV, ACC, sq, sk, sv, sdo, HK, NQ, N
     b, hk = bhk // HK, bhk % HK
     k = _tile(K, sk, b, hk, n0, NK, D, BN, DP, TMA, EVEN_K)
     v = _tile(V, sv, b, hk, n0, NK, D, BN, DP, TMA, EVEN_K)
-    if extras is not None:
+    if SCORED:
         k, v = _clean(k, v, n0, b, NK, extras, BN)
     dk = tl.zeros([BN, DP], tl.float32)
     dv = tl.zeros([BN, DP], tl.float32)
     if GROUP == 1:
         dk, dv = _key_head(dk, dv, k, v, Q, DO, STATS, DELTA, ACC, sq, sdo, b, hk, bhk, n0, NQ, NK, NQP, qk_scale,
-                           lowest, highest, extras, D, DP, BM, BN, LEFT, RIGHT, ATOMIC, TMA, EVEN_Q, EVEN_K, SEED)
+                           lowest, highest, extras, SCORED, D, DP, BM, BN, LEFT, RIGHT, ATOMIC, TMA, EVEN_Q, EVEN_K,
+                           SEED)
     else:
         for g in range(GROUP):
             dk, dv = _key_head(dk, dv, k, v, Q, DO, STATS, DELTA, ACC, sq, sdo, b, hk * GROUP + g, bhk * GROUP + g,
-                               n0, NQ, NK, NQP, qk_scale, lowest, highest, extras, D, DP, BM, BN, LEFT, RIGHT, ATOMIC,
-                               TMA, EVEN_Q, EVEN_K, SEED)
+                               n0, NQ, NK, NQP, qk_scale, lowest, highest, extras, SCORED, D, DP, BM, BN, LEFT, RIGHT,
+                               ATOMIC, TMA, EVEN_Q, EVEN_K, SEED)
     _store(DK, dk * scale, bhk, n0, NK, D, BN, DP)
     _store(DV, dv, bhk, n0, NK, D, BN, DP)
 
 
 @triton.jit
 def _query_loop(dq, q, do, K, V, neg_lse, neg_delta, sk, sv, b, h, hk, m0, begin, end, NQ, NK, qk_scale, lowest,
-                highest, extras, D: tl.constexpr, DP: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
-                MASK: tl.constexpr,
+                highest, extras, SCORED: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, BM: tl.constexpr,
+                BN: tl.constexpr, MASK: tl.constexpr,
                 TAIL: tl.constexpr, LEFT: tl.constexpr, RIGHT: tl.constexpr, TMA: tl.constexpr, EVEN_K: tl.constexpr):
     """Add the key blocks [begin, end) to dQ of one block of queries."""
     rows = m0 + tl.arange(0, BM)
@@ -247,11 +249,11 @@ def _query_loop(dq, q, do, K, V, neg_lse, neg_delta, sk, sv, b, h, hk, m0, begin
     for n0 in tl.range(begin, end, BN):
         k = _tile(K, sk, b, hk, n0, NK, D, BN, DP, TMA, EVEN_K)
         v = _tile(V, sv, b, hk, n0, NK, D, BN, DP, TMA, EVEN_K)
-        if extras is not None:
+        if SCORED:
             k, v = _clean(k, v, n0, b, NK, extras, BN)
         s = tl.dot(q, tl.trans(k), input_precision="ieee")
         dp = tl.dot(do, tl.trans(v), input_precision="ieee")
-        if extras is None:
+        if not SCORED:
             p = tl.exp2(s * qk_scale + neg_lse[:, None])
         else:
             s, t = changed(s * qk_scale, rows[:, None], n0 + cols[None, :], b, h, NQ, NK, extras)
@@ -260,7 +262,7 @@ def _query_loop(dq, q, do, K, V, neg_lse, neg_delta, sk, sv, b, h, hk, m0, begin
             p = _visible(p, n0 + cols[None, :], rows[:, None], lowest, highest, LEFT, RIGHT)
         if TAIL:
             p = tl.where((n0 + cols < NK)[None, :], p, 0.0)
-        if extras is not None:
+        if SCORED:
             if extras.seed is not None:
                 dp = tl.where(kept(m0, n0, b, h, extras, BM, BN), dp * extras.keep_scale, 0.0)
             if extras.cap_log2 is not None:
@@ -272,9 +274,9 @@ def _query_loop(dq, q, do, K, V, neg_lse, neg_delta, sk, sv, b, h, hk, m0, begin
 
 @triton.jit(do_not_specialize=["H", "NQ", "NK", "lowest", "highest"])
 def _query_pass(Q, K, V, DO, STATS, DELTA, DQ, sq, sk, sv, sdo, H, NQ, NK, NQP, scale, qk_scale, lowest, highest,
-                extras, GROUP: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
-                LEFT: tl.constexpr, RIGHT: tl.constexpr, TMA: tl.constexpr, EVEN_Q: tl.constexpr, EVEN_K: tl.constexpr,
-                SEED: tl.constexpr):
+                extras, SCORED: tl.constexpr, GROUP: tl.constexpr, D: tl.constexpr, DP: tl.constexpr,
+                BM: tl.constexpr, BN: tl.constexpr, LEFT: tl.constexpr, RIGHT: tl.constexpr, TMA: tl.constexpr,
+                EVEN_Q: tl.constexpr, EVEN_K: tl.constexpr, SEED: tl.constexpr):
     """dQ of one block of queries; under a causal mask the longest rows go first."""
     blocks = tl.cdiv(NQ, BM)
     bh = tl.program_id(0) // blocks
@@ -304,12 +306,12 @@ def _query_pass(Q, K, V, DO, STATS, DELTA, DQ, sq, sk, sv, sdo, H, NQ, NK, NQP, 
     dq = tl.zeros([BM, DP], tl.float32)
     if LEFT:
         dq = _query_loop(dq, q, do, K, V, neg_lse, neg_delta, sk, sv, b, h, hk, m0, begin, first, NQ, NK, qk_scale,
-                         lowest, highest, extras, D, DP, BM, BN, True, not EVEN_K, LEFT, RIGHT, TMA, EVEN_K)
+                         lowest, highest, extras, SCORED, D, DP, BM, BN, True, not EVEN_K, LEFT, RIGHT, TMA, EVEN_K)
     dq = _query_loop(dq, q, do, K, V, neg_lse, neg_delta, sk, sv, b, h, hk, m0, first, last, NQ, NK, qk_scale, lowest,
-                     highest, extras, D, DP, BM, BN, False, False, LEFT, RIGHT, TMA, EVEN_K)
+                     highest, extras, SCORED, D, DP, BM, BN, False, False, LEFT, RIGHT, TMA, EVEN_K)
     if LEFT or RIGHT or not EVEN_K:
         dq = _query_loop(dq, q, do, K, V, neg_lse, neg_delta, sk, sv, b, h, hk, m0, last, end, NQ, NK, qk_scale,
-                         lowest, highest, extras, D, DP, BM, BN, True, not EVEN_K, LEFT, RIGHT, TMA, EVEN_K)
+                         lowest, highest, extras, SCORED, D, DP, BM, BN, True, not EVEN_K, LEFT, RIGHT, TMA, EVEN_K)
     _store(DQ, dq * scale, bh, m0, NQ, D, BM, DP)
 
 
@@ -333,7 +335,7 @@ def launches(dout: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tens
     delta = torch.empty_like(stats) if delta is None else delta
     dq_sum = torch.empty((batch * heads, nqp, DP), dtype=torch.float32, device=q.device) if one_pass else stats
     strides = [tuple(x.stride()[:3]) for x in (q, k, v, dout)]
-    mask = dict(LEFT=left >= 0, RIGHT=right >= 0)
+    mask = dict(LEFT=left >= 0, RIGHT=right >= 0, SCORED=extra is not None)
     bounds = (shift - left if left >= 0 else 0, shift + right if right >= 0 else 0)
 
     def options(p: Pass) -> dict[str, Any]:

@@ -71,7 +71,7 @@ def _step(acc, l, m, q, k, v, batch, head, kv_head, start_n, start_m, stride_kn,
         acc, m, l = _visit(acc, m, l, q, k_tile, v_tile, rows, columns, nk, nk - nq, scale, CAUSAL)  # noqa: E741
     else:
         acc, l, m = _walk(acc, l, m, q, k, v, batch, head, kv_head, start_n, start_n + BLOCK_N, start_m,  # noqa: E741
-                          rows, stride_kn, stride_vn, nq, nk, nk - nq, nk - nq, scale, None, HEAD_DIM, BLOCK_M,
+                          rows, stride_kn, stride_vn, nq, nk, nk - nq, nk - nq, scale, None, False, HEAD_DIM, BLOCK_M,
                           BLOCK_N, BLOCK_D, "pointer", False, CAUSAL, MASKED)
     return acc, l, m
 

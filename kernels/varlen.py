@@ -30,10 +30,10 @@ SCORED = {(64, False): Tuning(64, 32, 4, 2), (128, False): Tuning(64, 32, 8, 2),
 
 
 @triton.jit
-def close_rows(acc, l_i, m_i, head, extras):
+def close_rows(acc, l_i, m_i, head, extras, SCORED: tl.constexpr):
     """What follows the loop of an online softmax in base 2: (O, natural LSE) of rows whose keys are all seen."""
     blind = m_i == float("-inf")
-    if extras is not None:  # noqa: SIM102  Triton would look for a field of None
+    if SCORED:  # noqa: SIM102  Triton would look for a field of None
         if extras.sinks is not None:
             sink = tl.load(extras.sinks + head) * LOG2_E
             m_new = tl.where(blind, m_i, tl.maximum(m_i, sink))
@@ -43,7 +43,7 @@ def close_rows(acc, l_i, m_i, head, extras):
             m_i = m_new
     divisor = tl.where(l_i == 0.0, 1.0, l_i)  # a row without keys: 0 / 1, and LSE = -inf + log2(1)
     lse = (m_i + tl.log2(divisor)) * LN_2
-    if extras is not None:  # noqa: SIM102
+    if SCORED:  # noqa: SIM102
         if extras.seed is not None:
             divisor = divisor / extras.keep_scale
     return acc * (1.0 / divisor)[:, None], lse
@@ -58,9 +58,9 @@ def _sequence(cu_seqlens, sequence):
 
 @triton.jit(do_not_specialize=["heads", "tokens", "blocks", "left", "right"])
 def _forward(q, k, v, out, lse, cu_q, cu_k, scale_log2, stride_qn, stride_qh, stride_kn, stride_kh, stride_vn,
-             stride_vh, heads, tokens, blocks, left, right, extras, GROUP: tl.constexpr, HEAD_DIM: tl.constexpr,
-             BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, LEFT: tl.constexpr,
-             RIGHT: tl.constexpr, SIGN: tl.constexpr):
+             stride_vh, heads, tokens, blocks, left, right, extras, SCORED: tl.constexpr, GROUP: tl.constexpr,
+             HEAD_DIM: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
+             LEFT: tl.constexpr, RIGHT: tl.constexpr, SIGN: tl.constexpr):
     """BLOCK_M queries of one head of one sequence. out (tokens, heads, HEAD_DIM) and lse (heads, tokens) contiguous."""
     program = tl.program_id(0)
     sequence, head = program // blocks // heads, program // blocks % heads
@@ -92,12 +92,12 @@ def _forward(q, k, v, out, lse, cu_q, cu_k, scale_log2, stride_qn, stride_qh, st
             full_end = begin  # one loop that masks every block
         else:
             acc, l_i, m_i = _walk(acc, l_i, m_i, q_tile, k, v, sequence, head, kv_head, 0, full_end, start_m, rows,
-                                  stride_kn, stride_vn, nq, nk, lowest, highest, scale_log2, extras, HEAD_DIM, BLOCK_M,
-                                  BLOCK_N, BLOCK_D, "pointer", LEFT, RIGHT, False)
+                                  stride_kn, stride_vn, nq, nk, lowest, highest, scale_log2, extras, SCORED, HEAD_DIM,
+                                  BLOCK_M, BLOCK_N, BLOCK_D, "pointer", LEFT, RIGHT, False)
         acc, l_i, m_i = _walk(acc, l_i, m_i, q_tile, k, v, sequence, head, kv_head, full_end, end, start_m, rows,
-                              stride_kn, stride_vn, nq, nk, lowest, highest, scale_log2, extras, HEAD_DIM, BLOCK_M,
-                              BLOCK_N, BLOCK_D, "pointer", LEFT, RIGHT, True)
-        o, logarithm = close_rows(acc, l_i, m_i, head, extras)
+                              stride_kn, stride_vn, nq, nk, lowest, highest, scale_log2, extras, SCORED, HEAD_DIM,
+                              BLOCK_M, BLOCK_N, BLOCK_D, "pointer", LEFT, RIGHT, True)
+        o, logarithm = close_rows(acc, l_i, m_i, head, extras, SCORED)
         tl.store(lse + head.to(tl.int64) * tokens + begin_q + rows, logarithm, mask=rows < nq)
         put(out, o, begin_q, head, start_m, nq, heads * HEAD_DIM, HEAD_DIM, BLOCK_M, BLOCK_D)
 
@@ -142,8 +142,8 @@ def _prepare(out, dout, lse, dlse, stats, delta, cu_q, stride_on, stride_oh, str
 
 @triton.jit(do_not_specialize=["HK", "blocks", "left", "right"])
 def _key_pass(Q, K, V, DO, STATS, DELTA, DK, DV, cu_q, cu_k, sq, sk, sv, sdo, HK, blocks, NQP, scale, qk_scale, left,
-              right, extras, GROUP: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
-              PAD: tl.constexpr, LEFT: tl.constexpr, RIGHT: tl.constexpr):
+              right, extras, SCORED: tl.constexpr, GROUP: tl.constexpr, D: tl.constexpr, DP: tl.constexpr,
+              BM: tl.constexpr, BN: tl.constexpr, PAD: tl.constexpr, LEFT: tl.constexpr, RIGHT: tl.constexpr):
     """dK and dV of one block of keys of one sequence, summed over the query heads of its group in float32."""
     program = tl.program_id(0)
     sequence, hk, n0 = program // blocks // HK, program // blocks % HK, program % blocks * BN
@@ -159,16 +159,16 @@ def _key_pass(Q, K, V, DO, STATS, DELTA, DK, DV, cu_q, cu_k, sq, sk, sv, sdo, HK
         for g in range(GROUP):
             h = hk * GROUP + g
             dk, dv = _key_head(dk, dv, k, v, Q + begin_q * sq[2], DO + begin_q * sdo[2], STATS + place, DELTA + place,
-                               STATS, sq, sdo, sequence, h, h, n0, NQ, NK, NQP, qk_scale, lowest, highest, extras, D,
-                               DP, BM, BN, LEFT, RIGHT, 0, False, False, False, False)
+                               STATS, sq, sdo, sequence, h, h, n0, NQ, NK, NQP, qk_scale, lowest, highest, extras,
+                               SCORED, D, DP, BM, BN, LEFT, RIGHT, 0, False, False, False, False)
         put(DK, dk * scale, begin_k, hk, n0, NK, HK * D, D, BN, DP)
         put(DV, dv, begin_k, hk, n0, NK, HK * D, D, BN, DP)
 
 
 @triton.jit(do_not_specialize=["H", "blocks", "left", "right"])
 def _query_pass(Q, K, V, DO, STATS, DELTA, DQ, cu_q, cu_k, sq, sk, sv, sdo, H, blocks, NQP, scale, qk_scale, left,
-                right, extras, GROUP: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, BM: tl.constexpr,
-                BN: tl.constexpr, PAD: tl.constexpr, LEFT: tl.constexpr, RIGHT: tl.constexpr):
+                right, extras, SCORED: tl.constexpr, GROUP: tl.constexpr, D: tl.constexpr, DP: tl.constexpr,
+                BM: tl.constexpr, BN: tl.constexpr, PAD: tl.constexpr, LEFT: tl.constexpr, RIGHT: tl.constexpr):
     """dQ of one block of queries of one sequence; one loop that masks every block of keys."""
     program = tl.program_id(0)
     sequence, h = program // blocks // H, program // blocks % H
@@ -186,8 +186,8 @@ def _query_pass(Q, K, V, DO, STATS, DELTA, DQ, cu_q, cu_k, sq, sk, sv, sdo, H, b
         do = _tile(DO + begin_q * sdo[2], sdo, sequence, h, m0, NQ, D, BM, DP, False, False)
         dq = _query_loop(tl.zeros([BM, DP], tl.float32), q, do, K + begin_k * sk[2], V + begin_k * sv[2],
                          _row(STATS + place, h, m0, NQP, BM), _row(DELTA + place, h, m0, NQP, BM), sk, sv, sequence, h,
-                         h // GROUP, m0, begin, end, NQ, NK, qk_scale, lowest, highest, extras, D, DP, BM, BN, True,
-                         True, LEFT, RIGHT, False, False)
+                         h // GROUP, m0, begin, end, NQ, NK, qk_scale, lowest, highest, extras, SCORED, D, DP, BM, BN,
+                         True, True, LEFT, RIGHT, False, False)
         put(DQ, dq * scale, begin_q, h, m0, NQ, H * D, D, BM, DP)
 
 
@@ -207,10 +207,10 @@ def forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cu_q: torch.Tenso
         _forward[(sequences * heads * blocks,)](
             q, k, v, out, lse, cu_q, cu_k, abs(scale) * LOG2_E.value or 1.0, *q.stride()[:2], *k.stride()[:2],
             *v.stride()[:2], heads, tokens, blocks, options.left if options.left >= 0 else None,
-            options.right if options.right > 0 else None, extras(options), GROUP=heads // kv_heads, HEAD_DIM=head_dim,
-            BLOCK_M=tuning.block_m, BLOCK_N=tuning.block_n, BLOCK_D=padded(head_dim), LEFT=options.left >= 0,
-            RIGHT=options.right >= 0, SIGN=(scale > 0) - (scale < 0), num_warps=tuning.num_warps,
-            num_stages=tuning.num_stages, **build)
+            options.right if options.right > 0 else None, extras(options), SCORED=options.scored,
+            GROUP=heads // kv_heads, HEAD_DIM=head_dim, BLOCK_M=tuning.block_m, BLOCK_N=tuning.block_n,
+            BLOCK_D=padded(head_dim), LEFT=options.left >= 0, RIGHT=options.right >= 0,
+            SIGN=(scale > 0) - (scale < 0), num_warps=tuning.num_warps, num_stages=tuning.num_stages, **build)
     return out, lse
 
 
@@ -226,7 +226,8 @@ def launches(dout: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tens
     dq, dk, dv = grads
     strides = [(0, x.stride(1), x.stride(0)) for x in (q, k, v, dout)]
     blocks = triton.cdiv(max_q, PAD) * PAD // small
-    shared = dict(GROUP=heads // kv_heads, D=d, DP=dp, PAD=PAD, LEFT=options.left >= 0, RIGHT=options.right >= 0)
+    shared = dict(GROUP=heads // kv_heads, D=d, DP=dp, PAD=PAD, LEFT=options.left >= 0, RIGHT=options.right >= 0,
+                  SCORED=extra is not None)
     sides = (max(options.left, 0), max(options.right, 0))
 
     def build(one: Any) -> dict[str, Any]:
