@@ -32,7 +32,8 @@ class Place:
 # point of the checklist -> where to look: (file, text that the line contains)
 POINTS: dict[str, tuple[tuple[str, str], ...]] = {
     "programs": (("kernels/flash2.py", "program = tl.program_id(0)"),),
-    "blocks": (("kernels/plan.py", "TABLE: dict"), ("kernels/flash2.py", "HEAD_DIM: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N")),
+    "blocks": (("kernels/plan.py", "TABLE: dict"),
+               ("kernels/flash2.py", "HEAD_DIM: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N")),
     "layout": (("kernels/flash2.py", "q_source += batch"), ("kernels/flash2.py", "pointers = corner")),
     "loop": (("kernels/flash2.py", "for start in tl.range(low, high, BLOCK_N)"),),
     "mask": (("kernels/flash2.py", "full_end = tl.maximum("), ("kernels/flash2.py", "s = tl.where(visible, s")),
