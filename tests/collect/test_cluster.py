@@ -1,6 +1,7 @@
 """A run over a Dask cluster: two workers on the CPU under a stub ncu, killed on purpose, and what the bundle says."""
 
 import sys
+import types
 
 import pytest
 
@@ -59,6 +60,8 @@ def load(path):
 
 def test_a_worker_that_dies_is_replaced_and_what_kills_workers_is_named(stub, tmp_path, monkeypatch):
     pytest.importorskip("distributed", reason="the optional extra requirements-dask.txt is not installed")
+    # Workers are spawned, which runs this process's main module again: after an app was tested here, that is the app.
+    monkeypatch.setitem(sys.modules, "__main__", types.ModuleType("__main__"))
     stub.write(STUB)
     monkeypatch.setattr("profiler.collect.gpu.visible", lambda: ["0", "1"])
     monkeypatch.setattr("profiler.parse.load", load)
