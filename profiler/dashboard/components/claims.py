@@ -85,7 +85,8 @@ def _undecided(missing: str, claims: Sequence[Claim]) -> None:
     st.markdown(f"{ICONS[CANNOT_TELL]} **{CANNOT_TELL}** · "
                 + " · ".join(boxes.plain(claim.statement.rstrip(".")) for claim in claims))
     known = [c.sentence.split(" It needs ")[0] for c in claims if not c.sentence.startswith(UNDECIDED)]
-    st.caption(boxes.plain(" ".join([*known, text.CLAIM_LACKS.format(missing=missing)])))
+    lacking = text.CLAIM_LACKS.format(missing=missing.replace("`", ""))  # `plain` would show the marks of code
+    st.caption(boxes.plain(" ".join([*known, lacking])))
 
 
 def _json(found: Sequence[Claim]) -> bytes:
