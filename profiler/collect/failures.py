@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from profiler.collect.watch import Seen
 from profiler.errors import (
@@ -155,6 +156,18 @@ def worker_failure(
             detail=detail,
         )
     return WorkerFailed(what, remedy=remedy, detail=detail)
+
+
+def nothing_ran(records: Sequence[Mapping[str, Any]]) -> RunFailed | None:
+    """Why ncu saw no kernel, where every configuration says that it could not be run; None where one was."""
+    said = list(dict.fromkeys(str(record.get("status")) for record in records))
+    if not said or "ok" in said:
+        return None
+    return worker_failure(
+        f"No configuration could be run under ncu: {said[0].rstrip('.')}.",
+        remedy="`python -m profiler doctor` checks the packages; `run --no-counters` shows whether it also fails there.",
+        detail="\n".join(said[1:20]),
+    )
 
 
 def diagnose(seen: Seen) -> RunFailed | None:

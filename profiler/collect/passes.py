@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from profiler.collect import failures, ncu, pace, watch, worker
-from profiler.errors import BadInput, NcuFailed, NcuLocked, NoProgress, RunFailed, WorkerFailed
+from profiler.errors import BadInput, NcuFailed, NcuLocked, NoProgress, NothingProfiled, RunFailed, WorkerFailed
 from profiler.spec import RunConfig
 
 QUIET_S = 180.0
@@ -166,6 +166,8 @@ class Chunk:
                 records = folder / "result.jsonl"
                 error = self._attempt(folder, left, tool, metrics, reporter, quiet_s)
                 found = worker.read_records(records)
+                if isinstance(error, NothingProfiled):
+                    error = failures.nothing_ran(worker.of(found, "counters")) or error
                 guilty = culprit(found, "counters") if isinstance(error, WorkerFailed) else None
                 if error is not None and any(r.get("sticky") for r in found):
                     guilty = next(r["config_id"] for r in found if r.get("sticky"))

@@ -320,3 +320,14 @@ def test_another_gpu_or_driver_is_another_run(tmp_path, monkeypatch):
     monkeypatch.setattr("profiler.collect.gpu.driver", lambda: "999.1")
     with pytest.raises(BadInput, match=r"other settings \(GPU, driver\)"):
         runs.run(CONFIGS[:1], tmp_path / "b", counters=False, device="cpu", resume=True)
+
+
+def test_where_no_configuration_can_be_run_its_reason_is_the_error(stub, tmp_path, monkeypatch):
+    """A package that the worker lacks must not be reported as ranges that match nothing."""
+    stub.write('application(); print("==WARNING== No kernels were profiled."); sys.exit(0)')
+    broken = tmp_path / "site"
+    broken.mkdir()
+    (broken / "nvtx.py").write_text("raise ModuleNotFoundError(\"No module named 'nvtx'\")")
+    monkeypatch.setenv("PYTHONPATH", str(broken))
+    with pytest.raises(WorkerFailed, match="No configuration could be run under ncu.*nvtx"):
+        runs.run(CONFIGS[:2], tmp_path / "out", device="cpu")

@@ -55,7 +55,8 @@ class Folder:
         self.path, self.step = path, step
         self.deadline = time.monotonic() + limit_s
         self.log = path / f"{step}.log"
-        self.environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+        paths = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+        self.environment = {**os.environ, "PYTHONPATH": paths, "PYTHONUNBUFFERED": "1"}
 
     def start(self, *arguments: str) -> subprocess.Popen:
         with open(self.log, "a", encoding="utf-8") as log:

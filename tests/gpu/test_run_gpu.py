@@ -56,8 +56,10 @@ def test_sensors_are_read(made):
 GRAPHED = """
 import torch
 
-def plain(q, k, v, causal=False):
-    return torch.softmax(q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5, -1) @ v
+def plain(q, k, v, causal=False):  # not written so that the compiler sees attention in it and calls a fused one
+    s = q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5
+    p = torch.exp(s - s.amax(-1, keepdim=True))
+    return (p / p.sum(-1, keepdim=True)) @ v
 
 compiled = torch.compile(plain, mode="reduce-overhead")
 
