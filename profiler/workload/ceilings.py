@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import statistics
 from collections.abc import Callable, Collection, Iterator
 from typing import Any
@@ -38,7 +39,7 @@ def median_s(call: Callable[[], Any]) -> float:
         call()
         mark.record()
     marks[-1].synchronize()
-    return statistics.median(a.elapsed_time(b) for a, b in zip(marks, marks[1:])) / 1e3
+    return statistics.median(a.elapsed_time(b) for a, b in itertools.pairwise(marks)) / 1e3
 
 
 def measure(dtypes: Collection[str] = ()) -> Iterator[dict[str, Any]]:
