@@ -1,0 +1,303 @@
+"""The Hopper backward on a GPU: every candidate against float64, then what each costs beside its peers.
+
+    python -m tests.gpu.check_hopper_backward FOLDER [--seconds 140] [--only SUBSTRING]
+
+Appends one JSON line a check and a cell to FOLDER/results.jsonl and prints them; exit 1 if a candidate that ran is wrong.
+Each candidate is checked in a process of its own, several at once, so one that hangs or crashes costs only itself. The
+limit of an error is 3 times that of eager PyTorch in the same dtype plus the floor of its dtype. Times are CUDA events
+around every kernel of a backward, in random order, 256 MB cleared before each; TFLOP/s count 10 B H N N D, half of it
+when causal. A peer that is not installed or refuses is named.
+"""
+
+import argparse
+import importlib
+import json
+import random
+import statistics
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+
+from kernels import hopper_backward_plan as plan
+from kernels.hopper_backward_plan import Tuning
+from kernels.reference import reference_attention
+
+TOKENS, HIDDEN, ROUNDS = 16384, 2048, 15
+FLOOR = {torch.float16: 5e-4, torch.bfloat16: 4e-3}
+TWO = {"two passes": Tuning(64, 0, "none")}
+CANDIDATES = {
+    (128, False): {"reduce, 1": Tuning(64, 1, "reduce"), "atomic, 1": Tuning(64, 1, "atomic"),
+                   "atomic, 3": Tuning(64, 3, "atomic"), "reduce, 3": Tuning(64, 3, "reduce"),
+                   "reduce, 0": Tuning(64, 0, "reduce"), **TWO},
+    (128, True): {"reduce, 0": Tuning(64, 0, "reduce"), "atomic, 1": Tuning(64, 1, "atomic"),
+                  "atomic, 3": Tuning(64, 3, "atomic"), "reduce, 3": Tuning(64, 3, "reduce"),
+                  "reduce, 1": Tuning(64, 1, "reduce"), **TWO},
+    (64, False): {"128, atomic, 2": Tuning(128, 2, "atomic"), "128, atomic, 3": Tuning(128, 3, "atomic"),
+                  "64, atomic, 3": Tuning(64, 3, "atomic", 3), **TWO},
+    (64, True): {"128, atomic, 2": Tuning(128, 2, "atomic"), "128, atomic, 3": Tuning(128, 3, "atomic"),
+                 "64, atomic, 3": Tuning(64, 3, "atomic", 3), **TWO},
+}
+# (name, batch, query heads, key heads, Nq, Nk, head size, window, dtype, dLSE): of the table's configurations only
+CALLS = [("tails", 2, 3, 3, 1000, 1000, None, (-1, -1), "bfloat16", False),
+         ("fewer queries", 2, 3, 3, 300, 1000, None, (-1, -1), "bfloat16", True),
+         ("groups, fewer keys: rows without keys", 1, 8, 2, 700, 333, None, (-1, -1), "float16", True),
+         ("head size 40 or 96", 1, 4, 2, 513, 640, -24, (-1, -1), "bfloat16", False),
+         ("window", 1, 4, 2, 900, 1100, None, (200, 50), "bfloat16", False),
+         ("one token", 1, 2, 1, 1, 1, None, (-1, -1), "float16", False),
+         ("float16", 2, 3, 3, 512, 512, None, (-1, -1), "float16", False)]
+
+
+def make(batch, heads, kv_heads, nq, nk, head_dim, dtype):
+    torch.manual_seed(0)
+    sizes = ((heads, nq), (kv_heads, nk), (kv_heads, nk), (heads, nq))
+    return [torch.randn(batch, h, n, head_dim, device="cuda").to(dtype) for h, n in sizes]
+
+
+def eager(q, k, v, dout, dlse, causal, window):
+    """Gradients by plain PyTorch in the inputs' dtype; rows without keys give none."""
+    leaves = [x.clone().requires_grad_() for x in (q, k, v)]
+    keys, values = (x.repeat_interleave(q.shape[1] // k.shape[1], 1) for x in leaves[1:])
+    s = leaves[0] @ keys.mT * q.shape[3] ** -0.5
+    nq, nk = s.shape[2:]
+    left, right = window[0], 0 if causal else window[1]
+    at = torch.arange(nk, device="cuda") - torch.arange(nq, device="cuda")[:, None] - (nk - nq)
+    hidden = torch.zeros_like(at, dtype=torch.bool)
+    if right >= 0:
+        hidden |= at > right
+    if left >= 0:
+        hidden |= at < -left
+    s = s.masked_fill(hidden, float("-inf"))
+    dead = hidden.all(-1)
+    p = torch.softmax(s.masked_fill(dead[:, None], 0.0), -1).masked_fill(dead[:, None], 0.0)
+    lse = torch.logsumexp(s.float().masked_fill(dead[:, None], 0.0), -1).masked_fill(dead, 0.0)
+    target = (p @ values * dout).sum() + (0.0 if dlse is None else (lse * dlse.masked_fill(dead, 0.0)).sum())
+    return torch.autograd.grad(target, leaves), s, dead
+
+
+def error(call, causal, tuning):
+    """The largest error over its limit, of dQ, dK and dV, and the relative errors; NaN stays. Twice: equal bits?"""
+    name, batch, heads, kv_heads, nq, nk, head_dim, window, dtype, with_dlse = call
+    q, k, v, dout = make(batch, heads, kv_heads, nq, nk, head_dim, getattr(torch, dtype))
+    dlse = torch.randn(batch, heads, nq, device="cuda") if with_dlse else None
+    exact, scores, dead = eager(*(x.double() for x in (q, k, v, dout)), None if dlse is None else dlse.double(),
+                                causal, window)
+    lse = torch.logsumexp(scores, -1).masked_fill(dead, float("-inf"))
+    p = torch.exp(scores - lse[..., None]).masked_fill(dead[:, None], 0.0)
+    out = p @ v.double().repeat_interleave(heads // kv_heads, 1)
+    plain = eager(q, k, v, dout, dlse, causal, window)[0]
+    torch.cuda.empty_cache()
+    poison = [torch.full_like(x, float("nan")) for x in (q, k, v, q, q)]
+    del poison  # what is allocated next holds NaN
+    arguments = dict(scale=head_dim**-0.5, causal=causal, window=window, dlse=dlse, tuning=asdict(tuning),
+                     deterministic=tuning.dq_sum == "none")
+    grads = plan.backward(dout, q, k, v, out.to(q.dtype), lse.float(), **arguments)
+    again = plan.backward(dout, q, k, v, out.to(q.dtype), lse.float(), **arguments)
+    equal = [torch.equal(a, b) for a, b in zip(grads, again)]
+    worst, relative = 0.0, []
+    for g, r, e in zip(grads, exact, plain):
+        limit = 3 * (e.double() - r).abs().max() + FLOOR[q.dtype] * r.abs().max()
+        ratio = ((g.double() - r).abs().max() / limit).item() if limit > 0 else float(g.abs().max() > 0)
+        relative.append(((g.double() - r).norm() / r.norm().clamp_min(1e-30)).item())
+        worst = ratio if not ratio <= worst else worst
+    return {"over_limit": worst if worst == worst else "nan", "relative": relative, "bitwise_dq_dk_dv": equal,
+            "right": worst <= 1 and all(equal[0 if tuning.dq_sum == "none" else 1:])}
+
+
+def check(head_dim, causal, tuning, calls):
+    results = {}
+    for call in calls:
+        size = head_dim + call[6] if call[6] and head_dim == 64 else 96 if call[6] else head_dim
+        results[call[0]] = error((*call[:6], size, *call[7:]), causal, tuning)
+        print(json.dumps(results), flush=True)  # what is known if the next one hangs
+
+
+def sdpa(q, k, v, dout, causal, backend):
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    leaves = [x.clone().requires_grad_() for x in (q, k, v)]
+    with sdpa_kernel(getattr(SDPBackend, backend)):
+        out = torch.nn.functional.scaled_dot_product_attention(*leaves, is_causal=causal)
+    return lambda: torch.autograd.grad(out, leaves, dout, retain_graph=True)
+
+
+def fa4(q, k, v, dout, causal):
+    attention = importlib.import_module("flash_attn.cute").flash_attn_func
+    leaves = [x.transpose(1, 2).contiguous().requires_grad_() for x in (q, k, v)]
+    out = attention(*leaves, causal=causal)
+    out = out[0] if isinstance(out, tuple) else out
+    d = dout.transpose(1, 2).contiguous()
+    return lambda: torch.autograd.grad(out, leaves, d, retain_graph=True)
+
+
+def ours(q, k, v, dout, out, lse, causal, tuning):
+    grads = tuple(torch.empty_like(x) for x in (q, k, v))
+    steps = plan.launches(dout, q, k, v, out, lse, left=-1, right=0 if causal else -1, scale=q.shape[3] ** -0.5,
+                          dlse=None, tuning=tuning, grads=grads)
+    alone = {name: (lambda k=kernel, p=programs, a=args, o=options: k[(p,)](*a, **o))
+             for name, kernel, programs, args, options in steps}
+
+    def call():
+        for one in alone.values():
+            one()
+        return grads
+    return call, alone
+
+
+def times(calls, rounds):
+    """Milliseconds on the device of each named call: median, least, most; random order, L2 cleared before each."""
+    flush = torch.empty(1 << 28, dtype=torch.int8, device="cuda")
+    events = {name: [] for name in calls}
+    for _ in range(rounds):
+        for name in random.sample(list(calls), len(calls)):
+            flush.zero_()
+            torch.cuda._sleep(300_000)  # the host prepares the launches meanwhile
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            start.record()
+            calls[name]()
+            end.record()
+            events[name].append((start, end))
+    torch.cuda.synchronize()
+    taken = {name: sorted(a.elapsed_time(b) for a, b in pairs) for name, pairs in events.items()}
+    return {name: (statistics.median(t), t[0], t[-1]) for name, t in taken.items()}
+
+
+def measure(head_dim, causal, lengths, tunings, dtype="bfloat16"):
+    for n in lengths:
+        began = time.monotonic()
+        heads = HIDDEN // head_dim
+        q, k, v, dout = make(TOKENS // n, heads, heads, n, n, head_dim, getattr(torch, dtype))
+        calls, missing, differences = {}, {}, {}
+        for name, maker in (("cudnn", lambda *a: sdpa(*a, "CUDNN_ATTENTION")),
+                            ("sdpa flash", lambda *a: sdpa(*a, "FLASH_ATTENTION")), ("fa4", fa4)):
+            try:
+                call = maker(q, k, v, dout, causal)
+                call()
+                torch.cuda.synchronize()
+                calls[name] = call
+            except Exception as failure:  # whatever a peer raises, the others are still measured
+                missing[name] = f"{type(failure).__name__}: {failure}"[:200]
+        out, lse = torch.empty_like(q), torch.empty(q.shape[:3], device="cuda")
+        for b in range(q.shape[0]):
+            for h in range(heads):
+                for rows in torch.arange(n, device="cuda").split(4096):
+                    s = (q[b, h, rows].float() @ k[b, h].float().T) * head_dim**-0.5
+                    if causal:
+                        s.masked_fill_(torch.arange(n, device="cuda") > rows[:, None], float("-inf"))
+                    lse[b, h, rows] = torch.logsumexp(s, -1)
+                    out[b, h, rows] = (torch.softmax(s, -1).to(q.dtype) @ v[b, h])
+        expected = calls["cudnn"]() if "cudnn" in calls else None
+        steps = {}
+        for name, tuning in tunings.items():
+            calls[name], steps[name] = ours(q, k, v, dout, out, lse, causal, tuning)
+            grads = calls[name]()
+            if expected is not None:
+                differences[name] = max(((a.float() - b.float()).norm() / b.float().norm()).item()
+                                        for a, b in zip(grads, expected))
+        times(calls, 2)
+        taken = times(calls, ROUNDS)
+        flops = 10 * TOKENS // n * heads * n * n * head_dim / (2 if causal else 1)
+        best = min((taken[name][0] for name in ("cudnn", "sdpa flash", "fa4") if name in taken), default=None)
+        cell = {"cell": [head_dim, "causal" if causal else "full", n, dtype], "missing": missing,
+                "tflops": {name: round(flops / t[0] / 1e9, 1) for name, t in taken.items()},
+                "ratio_to_best_peer": {name: round(best / taken[name][0], 3) for name in tunings} if best else None,
+                "spread": {name: round((t[2] - t[1]) / t[0], 3) for name, t in taken.items()},
+                "ms": {name: round(t[0], 4) for name, t in taken.items()},
+                "difference_to_cudnn": differences}
+        if n == lengths[0]:
+            cell["steps_us"] = {name: {step: round(t[0] * 1e3, 1) for step, t in times(alone, 5).items()}
+                                for name, alone in steps.items()}
+        cell["seconds"] = round(time.monotonic() - began, 1)
+        print(json.dumps(cell), flush=True)
+
+
+def child(job, seconds):
+    """Run `job` in a process of its own: (lines of JSON it printed, why it ended if not well)."""
+    try:
+        done = subprocess.run([sys.executable, "-m", __spec__.name, ".", "--job", json.dumps(job)],
+                              capture_output=True, text=True, timeout=seconds)
+        output, why = done.stdout, "" if done.returncode == 0 else (done.stderr.strip() or "?").splitlines()[-1][:300]
+    except subprocess.TimeoutExpired as late:
+        output, why = (late.stdout or b"").decode(), f"no answer in {seconds:.0f} s"
+    return [json.loads(line) for line in output.splitlines() if line.startswith("{")], why
+
+
+def work(job):
+    if job["kind"] == "check":
+        check(job["head_dim"], job["causal"], Tuning(**job["tuning"]), job["calls"])
+    else:
+        measure(job["head_dim"], job["causal"], job["lengths"],
+                {name: Tuning(**t) for name, t in job["tunings"].items()})
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--seconds", type=float, default=140)
+    parser.add_argument("--only", default="", help="candidates whose name has this")
+    parser.add_argument("--job")
+    args = parser.parse_args()
+    if args.job:
+        work(json.loads(args.job))
+        return 0
+    if not torch.cuda.is_available():
+        parser.error("this check needs an NVIDIA GPU that torch can use")
+    args.folder.mkdir(parents=True, exist_ok=True)
+    end = time.monotonic() + args.seconds
+    log = (args.folder / "results.jsonl").open("a")
+
+    def say(record):
+        log.write(json.dumps(record) + "\n")
+        log.flush()
+        print(json.dumps(record), flush=True)
+
+    jobs = []
+    for (head_dim, causal), candidates in CANDIDATES.items():
+        base = [("aligned", 2, 3, 3, 512, 512, None, (-1, -1), "bfloat16", False), CALLS[0]]
+        for name, tuning in candidates.items():
+            if args.only in name:
+                jobs.append((head_dim, causal, name, tuning, base))
+        for name, tuning in (("table", plan.ONE_PASS[head_dim, causal]), ("table", plan.TWO_PASSES[head_dim])):
+            for calls in (CALLS[1:4], CALLS[4:]):
+                jobs.append((head_dim, causal, f"{name} {tuning.dq_sum}", tuning, calls))
+    jobs.sort(key=lambda job: job[2].startswith("table"))
+
+    def run(job):
+        head_dim, causal, _, tuning, calls = job
+        return child({"kind": "check", "head_dim": head_dim, "causal": causal, "tuning": asdict(tuning),
+                      "calls": calls}, max(5.0, min(70.0, end - time.monotonic())))
+
+    wrong, right = False, {key: {} for key in CANDIDATES}
+    with ThreadPoolExecutor(16) as pool:
+        for job, (lines, why) in zip(jobs, pool.map(run, jobs)):
+            head_dim, causal, name, tuning, calls = job
+            results = lines[-1] if lines else {}
+            good = len(results) == len(calls) and all(r["right"] for r in results.values())
+            wrong |= any(not r["right"] for r in results.values())
+            say({"check": [head_dim, "causal" if causal else "full", name], "tuning": asdict(tuning), "right": good,
+                 "results": results, "not_run": why})
+            if good and not name.startswith("table"):
+                right[head_dim, causal][name] = asdict(tuning)
+    say({"device": torch.cuda.get_device_name(), "torch": torch.__version__,
+         "seconds_left_after_checks": round(end - time.monotonic(), 1)})
+    for lengths in ([4096], [16384, 1024]):
+        for (head_dim, causal), tunings in right.items():
+            left = end - time.monotonic()
+            if left < 8:
+                say({"cell": [head_dim, "causal" if causal else "full", lengths], "not_run": "out of time"})
+                continue
+            lines, why = child({"kind": "measure", "head_dim": head_dim, "causal": causal, "lengths": lengths,
+                                "tunings": tunings}, min(60.0, left))
+            for line in lines:
+                say(line)
+            if why:
+                say({"cell": [head_dim, "causal" if causal else "full", lengths], "not_run": why})
+    return int(wrong)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
