@@ -13,7 +13,7 @@ import pandas as pd
 from profiler import metrics, table
 from profiler.bundle import Bundle
 from profiler.metrics import rules, tensor, units
-from profiler.parse import spelling
+from profiler.parse import agree, spelling
 from profiler.parse.numbers import Format
 from profiler.parse.raw import RawFile, RawLaunch, innermost, triple
 
@@ -62,6 +62,7 @@ def bundle(raw: RawFile, name: str, file: dict[str, Any]) -> Bundle:
         notes.append(f"{ending}: {UNVERIFIED[ending]}")
     raw_metrics = _metrics(raw, resolved)
     notes += spelling.notes(raw_metrics["metric"].unique(), raw.header)
+    notes += agree.notes(raw, numbers.number)
     profile = {
         "schema_version": 1, "kind": "report", "counters": bool(rows), "gpu": _gpu(raw, numbers, launches),
         **raw.session,

@@ -7,6 +7,7 @@ import re
 # domain:range:payload type:payload:colour type:colour:message type:message, where the message repeats the range
 _REPEATED = re.compile(r"([^:]*):(.*):\w+:[^:]*:\w+:[^:]*:\w+:\2", re.DOTALL)
 _FIELDS = re.compile(r"([^:]*):(.*):\w+:[^:]*:\w+:[^:]*:\w+:.*", re.DOTALL)
+_WRITTEN = re.compile(r":(?:none|RGB|ARGB|REGISTERED|ASCII|UNICODE)\b")  # marks of those fields
 LONGEST = 4_000  # characters: a longer cell is not ranges
 
 
@@ -21,6 +22,12 @@ def from_cell(cell: str) -> list[tuple[str, tuple[str, ...]]]:
         domain, name = (match[1], match[2]) if match else tuple(quoted.split(":", 1)) if ":" in quoted else ("", quoted)
         by_domain[domain] = (*by_domain.get(domain, ()), name)
     return list(by_domain.items())
+
+
+def is_damaged(cell: str) -> bool:
+    """Whether a cell holds a range with fields that are not as ncu writes them."""
+    return len(cell) <= LONGEST and any(
+        _WRITTEN.search(quoted) and not _FIELDS.fullmatch(quoted) for quoted in re.findall(r'"([^"]*)"', cell))
 
 
 def is_push_pop(header: str) -> bool:

@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from profiler.metrics import units
+from profiler.parse.numbers import looks_numeric_or_none
 from profiler.parse.raw import SUMMED, RawFile, RawLaunch, triple
 
 _HEAD = re.compile(
@@ -103,7 +105,13 @@ def _row(line: str, spans: list[tuple[int, int]], block: Block) -> None:
     if name == "Metric Name":
         block.columns = parts[1:]
         return
+    block.damaged += bool(parts[0] and units.base(parts[0])) and not all(map(_value, parts[1:]))
     block.rows.append((name, parts[0], parts[1:]))
+
+
+def _value(text: str) -> bool:
+    """Whether a value with a unit is a number, with its parts behind it or not, or says that there is none."""
+    return looks_numeric_or_none(text.removeprefix("(!)").strip().partition(" (")[0])
 
 
 def cells(blocks: list[Block]) -> Iterator[tuple[str, str]]:

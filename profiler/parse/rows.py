@@ -90,7 +90,8 @@ def _launch(cell: _Row) -> RawLaunch:
 def _odd(cell: _Row) -> bool:
     """Whether a cell that says which launch it is holds something else than it must."""
     return bool(cell("CC") and not _cc(cell("CC"))) or any(
-        cell(name) and triple(cell(name)) is None for name in ("Grid Size", "Block Size"))
+        cell(name) and triple(cell(name)) is None for name in ("Grid Size", "Block Size")) or any(
+        nvtx.is_damaged(cell(name)) for name in cell.place if nvtx.is_push_pop(name) or nvtx.is_start_end(name))
 
 
 def _cc(text: str) -> str | None:
@@ -181,9 +182,8 @@ def _wide(table: Table, index: int, numbers: Format, known: dict[Any, RawLaunch]
     mine: dict[Any, list[str]] = {}
     for number, row in enumerate(rows):
         cell = _Row(place, row)
-        if "ID" in place and not cell("ID"):
-            continue  # a units row again
-        if "ID" not in place and unit_row and row == unit_row:
+        if (not cell("ID") if "ID" in place else unit_row and row == unit_row):
+            table.again -= 1
             continue
         if len(row) < len(table.header):
             short += 1
@@ -196,6 +196,9 @@ def _wide(table: Table, index: int, numbers: Format, known: dict[Any, RawLaunch]
         again += key in mine
         if mine.setdefault(key, row) is row or row != mine[key]:
             launch.metrics += [(table.header[i], unit[i], row[i].strip()) for i in columns if i < len(row)]
+    if table.again < 0:
+        out.notes.append("The row of units stands again in the middle of a table, without its header: lines before it "
+                         "may be missing, or come twice.")
     if again:
         out.notes.append(f"{again} rows repeat the number, process and kernel of a row before them: they were read as "
                          "the same launch.")

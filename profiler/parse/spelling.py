@@ -14,8 +14,12 @@ from profiler.parse.tables import IDENTITY
 _ROLLED = (r"sum|avg|min|max|pct|ratio|max_rate|per_second|per_pass|per_cycle_(?:in_)?(?:elapsed|active|region|frame)|"
            r"(?:pct_of_)?peak_(?:sustained|burst)(?:_(?:active|elapsed|region|frame))?(?:_per_second)?")
 _SHAPE = re.compile(rf"(?:\w+:)?[A-Za-z0-9]\w*?__\w+(?:\.(?:{_ROLLED}))*(?: ?[\[(].*)?")
+_NO_UNIT = re.compile(rf"(?!\w*?__)[a-z0-9_]+\.(?:{_ROLLED})")  # rolled up, and no part of the GPU named before it
 OPERATIONS = ("mma", "add", "mul", "fma")  # one letter before these is an operand type: hmma and dmma are both right
 KNOWN = metrics.raw_names() | metrics.SHOWN_NAMES
+# Parts of a GPU that counters are of: by the names that are used, and others of the same counters.
+UNITS = {name.partition("__")[0] for name in KNOWN} | {
+    "ctc", "fbpa", "fe", "gcc", "gpc", "gr", "idc", "lrc", "ltc", "mcc", "pcie", "pm", "sys", "tpc", "vpc"}
 
 
 def notes(found: Iterable[str], header: Iterable[str] = ()) -> list[str]:
@@ -31,11 +35,17 @@ def notes(found: Iterable[str], header: Iterable[str] = ()) -> list[str]:
                        and not nvtx.is_start_end(name)):
         gaps = (gap for gap in _gaps(name) if not gap[1].startswith(OPERATIONS))
         near = {one for gap in gaps for one in _index(bool(columns)).get(gap, ())} & known - names
-        if not near and (":PL_Type:" in name or ("__" in name and not _SHAPE.fullmatch(name))):
-            said.append(f"{name[:120]!r} is not shaped as ncu's names are: the file may be damaged there.")
+        unit, _, rest = name.partition("__")
+        alike = _ends().get(rest, set()) & known - names if rest and unit not in UNITS else set()
+        shaped = _SHAPE.fullmatch(name) if "__" in name else not _NO_UNIT.fullmatch(name)
         if near:
             said.append(f"{name!r} is no name that is used and one letter from {min(near)!r}, which is missing: "
                         "the file may be damaged there.")
+        elif alike:
+            said.append(f"{name[:120]!r} begins like no part of a GPU and is else {min(alike)!r}, which is missing: "
+                        "the file may be damaged there.")
+        elif ":PL_Type:" in name or not shaped:
+            said.append(f"{name[:120]!r} is not shaped as ncu's names are: the file may be damaged there.")
     return said
 
 
@@ -51,3 +61,12 @@ def _index(columns: bool) -> dict[tuple[str, str], list[str]]:
         for gap in _gaps(name):
             index.setdefault(gap, []).append(name)
     return index
+
+
+@functools.lru_cache(maxsize=1)
+def _ends() -> dict[str, set[str]]:
+    """Known names by what stands behind the part of the GPU."""
+    ends: dict[str, set[str]] = {}
+    for name in KNOWN:
+        ends.setdefault(name.partition("__")[2], set()).add(name)
+    return ends

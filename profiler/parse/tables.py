@@ -35,6 +35,7 @@ class Table:
         self.full_place = {name: i for i, name in enumerate(full)}
         self.rows: list[list[str]] = []
         self.cut = 0
+        self.again = 0  # times that the same header came again, less those that the row under it did
         self.left_out: set[str] = set()
         self._picked: list[int] | None = None
         self._wanted = WANTED if lean else None
@@ -47,6 +48,9 @@ class Table:
 
     def add(self, record: str) -> None:
         """Keep a line that is a row of the table, count one that begins as a row, pass over any other."""
+        if record.count('"') % 2 and _SCRAP.fullmatch(record):
+            self.cut += 1
+            return
         if self.delimiter not in record and len(self.full) > 1:
             return
         cells = _cells(record, self.delimiter)
@@ -56,6 +60,7 @@ class Table:
         torn = self.quoted and record.count(f'"{self.delimiter}"') < len(cells) - 1 - self.bare
         if torn or not _belongs(cells, self):
             self.cut += _begins(record, self)
+            self.again -= bool(self.rows and cells == self.rows[0])
             return
         if self._picked is not None:
             cells = [cells[i] for i in self._picked if i < len(cells)]
@@ -77,6 +82,7 @@ def _cells(line: str, delimiter: str) -> list[str]:
 
 # How quoted rows and headers begin, behind what a program printed without a line break.
 _ROW = re.compile(r'"\d+"[,;\t]"\d+"[,;\t]"')
+_SCRAP = re.compile(r'[\d.,;\s"]+')  # with half of a pair of quotes: the end of a row whose beginning is lost
 _HEADER = re.compile(r'"(?:ID"[,;\t]"Process ID|Process ID"[,;\t]"Process Name)"[,;\t]')
 RAW_NAME = re.compile(r"[a-z0-9]+__[a-z0-9_]+(?:\.[a-z0-9_]+)*(?: \[[^\]]*\])?")
 
@@ -136,6 +142,8 @@ def find(lines: list[str], lean: bool = False, progress: Callable[[int, int], No
                 joints = record.count(f'"{header[1]}"')
                 table.quoted = 2 * joints > len(header[2])
                 table.bare = sum(1 for cell in (header[2][0], header[2][-1]) if not cell)
+            else:
+                table.again += 1
         elif table is not None:
             table.add(record)
     if table is not None:

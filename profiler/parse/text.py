@@ -69,9 +69,9 @@ def read(data: bytes, progress: Callable[[int, int], None] = lambda done, total:
     else:
         page.collect(pages, out)
     last = lines[-1].rstrip()
-    if found and found[-1].delimiter in last and not last.startswith("==") and not last.endswith('"'):
+    if found and _torn(last, found[-1].delimiter):
         out.notes.append("The file ends without a line break: its last value may be cut short.")
-    if pages and last and not last.startswith("=="):
+    if pages and lines[-1] and not last.startswith("=="):
         out.notes.append("The page ends without a line break: it may be cut short.")
     if any(b.invocations is not None for b in pages):
         out.notes.append("Unverified: no real summary page as text could be had to check this form.")
@@ -85,6 +85,12 @@ def read(data: bytes, progress: Callable[[int, int], None] = lambda done, total:
     if not out.launches:
         _refuse(text, lines)
     return out
+
+
+def _torn(last: str, delimiter: str) -> bool:
+    """Whether the last line of tables, without a line break behind it, may be the first part of a row."""
+    begins = delimiter in last or last[:1].isdigit() or last[:1] == '"'
+    return begins and not last.startswith("==") and (not last.endswith('"') or last.count('"') % 2 == 1)
 
 
 def _form(found: list[tables.Table], pages: list[page.Block]) -> str:
