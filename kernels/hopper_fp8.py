@@ -202,14 +202,13 @@ def _operand(words, layout: gl.constexpr):
 
 
 @gluon.jit
-def _powers(s, unit, m, l, alpha, LINEAR: gl.constexpr):
-    """P = 2^(s·unit - m) before rounding, and l·alpha with this block's row sums (64, 8); with LINEAR neither."""
+def _powers(s, unit, m, LINEAR: gl.constexpr):
+    """P = 2^(s·unit - m) before rounding and its row sums (64, 8); with LINEAR the scores, and `_ones` makes the sums."""
     if LINEAR:
-        return s, l
+        return s, 0.0
     else:
         p = gl.exp2(s * unit - m[:, None])
-        sums = _lane_sums(p)
-        return p, l * _like_rows(alpha, sums)[:, None] + sums
+        return p, _lane_sums(p)
 
 
 @gluon.jit
@@ -234,13 +233,15 @@ def _like_rows(x, y):
 
 
 @gluon.jit
-def _take_turn(CONSUMER: gl.constexpr):
-    named_sync(TURN + CONSUMER, 256)
+def _take_turn(CONSUMER: gl.constexpr, TURNS: gl.constexpr):
+    if TURNS:
+        named_sync(TURN + CONSUMER, 256)
 
 
 @gluon.jit
-def _pass_turn(CONSUMER: gl.constexpr, CONSUMERS: gl.constexpr):
-    named_arrive(TURN + (CONSUMER + 1) % CONSUMERS, 256)
+def _pass_turn(CONSUMER: gl.constexpr, CONSUMERS: gl.constexpr, TURNS: gl.constexpr):
+    if TURNS:
+        named_arrive(TURN + (CONSUMER + 1) % CONSUMERS, 256)
 
 
 @gluon.jit
@@ -272,71 +273,72 @@ def _values(p, v_ring, stage, acc):
 @gluon.jit
 def _ones(p, ones, l):
     """l (64, 8) and the row sums of P as rounded, by a product with 1."""
-    p = _operand(p, gl.DotOperandLayout(0, l.type.layout, 4))
+    p = gl.convert_layout(p, gl.DotOperandLayout(0, l.type.layout, 4), assert_trivial=True)
     return warpgroup_mma(p, ones.permute((1, 0)), l, is_async=True)
 
 
 @gluon.jit
-def _after_values(barriers, stage, token, l_token, l, alpha, v_factor, BLOCK_SCALES: gl.constexpr,
-                  LINEAR: gl.constexpr):
-    """Wait for P·V, hand its V back, and bring O, with LINEAR also l, to the new maximum."""
+def _after_values(barriers, stage, token, l_token, LINEAR: gl.constexpr):
+    """Wait for P·V, and with LINEAR for the row sums, and hand its V back."""
     if LINEAR:
         acc, l = warpgroup_mma_wait(0, deps=(token, l_token))
-        l = l * _like_rows(alpha, l)[:, None]
     else:
         acc = warpgroup_mma_wait(0, deps=(token,))
+        l = l_token
     mbarrier.arrive(barriers[5].index(stage), count=1)
-    if BLOCK_SCALES:
-        alpha = alpha * v_factor
-    return _rescale(acc, _like_rows(alpha, acc)), l
+    return acc, l
 
 
 @gluon.jit
 def _step(q, barriers, rings, step, more, p, acc, m, l, unit, v_factor, row, column, nq, nk, CONSUMER: gl.constexpr,
           CONSUMERS: gl.constexpr, STAGES: gl.constexpr, CAUSAL: gl.constexpr, BLOCK_SCALES: gl.constexpr,
-          LINEAR: gl.constexpr, EARLY: gl.constexpr, s_layout: gl.constexpr):
+          LINEAR: gl.constexpr, ORDER: gl.constexpr, TURNS: gl.constexpr, s_layout: gl.constexpr):
     """Scores of the next block, P·V of this one, softmax of the next. unit: from its scores to powers of two.
     v_factor: the scale of this block's values over the next one's. column: the next block's first."""
     _, _, k_full, k_empty, v_full, v_empty = barriers
     _, k_ring, v_ring, ones, _ = rings
+    BLOCK_N: gl.constexpr = k_ring.shape[3]
     k_stage = (step + 1) % STAGES
     v_stage = step % STAGES
     operand = _operand(p, gl.DotOperandLayout(0, acc.type.layout, 4))
-    _take_turn(CONSUMER)
-    s_token = _scores(q, k_ring, k_stage, s_layout)
+    _take_turn(CONSUMER, TURNS)
+    if ORDER != 2:
+        s_token = _scores(q, k_ring, k_stage, s_layout)
     mbarrier.wait(v_full.index(v_stage), (step // STAGES) & 1)
     token = _values(operand, v_ring, v_stage, acc)
-    if LINEAR:
-        l_token = _ones(p, ones, l)
-    else:
-        l_token = l
-    _pass_turn(CONSUMER, CONSUMERS)
-    if LINEAR:
-        s = warpgroup_mma_wait(2, deps=(s_token,))
-    else:
-        s = warpgroup_mma_wait(1, deps=(s_token,))
+    l_token = _ones(operand, ones, l) if LINEAR else l
+    if ORDER == 2:
+        acc, l = _after_values(barriers, v_stage, token, l_token, LINEAR)
+        s_token = _scores(q, k_ring, k_stage, s_layout)
+    _pass_turn(CONSUMER, CONSUMERS, TURNS)
+    s = warpgroup_mma_wait(0 if ORDER == 2 else 2 if LINEAR else 1, deps=(s_token,))
     mbarrier.arrive(k_empty.index(k_stage), count=1)
     if CAUSAL == 2:  # the diagonal may cross two blocks
-        if column + s.shape[1] > row + nk - nq + 1:
+        if column + BLOCK_N > row + nk - nq + 1:
             s = _masked(s, row, column, nq, nk, CAUSAL)
     top = gl.max(s, 1) * unit - OFFSET
     new = gl.where(top > m + SLACK, top, m)
     alpha = gl.exp2(m - new)
-    if EARLY:
-        acc, l = _after_values(barriers, v_stage, token, l_token, l, alpha, v_factor, BLOCK_SCALES, LINEAR)
-    p, l = _powers(s, unit, new, l, alpha, LINEAR)
+    if ORDER == 1:
+        acc, l = _after_values(barriers, v_stage, token, l_token, LINEAR)
+    p, sums = _powers(s, unit, new, LINEAR)
     # this wait ends a basic block, so that ptxas cannot lift the wait for P·V above the softmax
     following = (step + 2) % STAGES
     mbarrier.wait(k_full.index(following), ((step + 2) // STAGES) & 1, pred=more)
-    if not EARLY:
-        acc, l = _after_values(barriers, v_stage, token, l_token, l, alpha, v_factor, BLOCK_SCALES, LINEAR)
-    return _words(p, unit, new, LINEAR), acc, new, l
+    if ORDER == 0:
+        acc, l = _after_values(barriers, v_stage, token, l_token, LINEAR)
+    p = _words(p, unit, new, LINEAR)
+    acc = _rescale(acc, _like_rows(alpha * v_factor if BLOCK_SCALES else alpha, acc))
+    l = l * _like_rows(alpha, l)[:, None]
+    if not LINEAR:
+        l += sums
+    return p, acc, new, l
 
 
 @gluon.jit
 def _consume(CONSUMER: gl.constexpr, sources, barriers, rings, scales, lse, tiles, width, scale, heads, nq, nk, count,
              CONSUMERS: gl.constexpr, GROUP: gl.constexpr, BLOCK_N: gl.constexpr, STAGES: gl.constexpr,
-             CAUSAL: gl.constexpr, BLOCK_SCALES: gl.constexpr, LINEAR: gl.constexpr, EARLY: gl.constexpr, Q_REGISTERS: gl.constexpr):
+             CAUSAL: gl.constexpr, BLOCK_SCALES: gl.constexpr, LINEAR: gl.constexpr, ORDER: gl.constexpr, TURNS: gl.constexpr, Q_REGISTERS: gl.constexpr):
     """64 rows of each tile: out and LSE. Blocks of keys from the last one seen backwards."""
     q_source, _, _, o_source = sources
     q_full, q_empty, k_full, k_empty, v_full, v_empty = barriers
@@ -352,7 +354,7 @@ def _consume(CONSUMER: gl.constexpr, sources, barriers, rings, scales, lse, tile
     step = 0
     turn = 0
     if CONSUMER == CONSUMERS - 1:
-        _pass_turn(CONSUMER, CONSUMERS)  # consumer 0 goes first
+        _pass_turn(CONSUMER, CONSUMERS, TURNS)  # consumer 0 goes first
     tile = gl.load(mine)
     while tile < count:
         row, batch, head, kv_head = _tile(tile, nq, heads, GROUP, BLOCK_M)
@@ -368,8 +370,8 @@ def _consume(CONSUMER: gl.constexpr, sources, barriers, rings, scales, lse, tile
         for left in range(blocks, all_blocks):
             _skip(barriers, step, STAGES)
             if left > 0:
-                _take_turn(CONSUMER)
-                _pass_turn(CONSUMER, CONSUMERS)
+                _take_turn(CONSUMER, TURNS)
+                _pass_turn(CONSUMER, CONSUMERS, TURNS)
             step += 1
         mbarrier.wait(q_full.index(CONSUMER), turn & 1)
         rows = row + gl.arange(0, ROWS, row_layout)
@@ -390,10 +392,9 @@ def _consume(CONSUMER: gl.constexpr, sources, barriers, rings, scales, lse, tile
             mbarrier.arrive(k_empty.index(stage), count=1)
             s = _masked(s, row, column, nq, nk, CAUSAL)
             m = gl.maximum(gl.max(s, 1) * unit - OFFSET, FLOOR)
+            p, l = _powers(s, unit, m, LINEAR)
             if LINEAR:
-                p, l = _powers(s, unit, m, gl.zeros([ROWS, 8], gl.float32, l_layout), m, LINEAR)
-            else:
-                p, l = _powers(s, unit, m, 0.0, m * 0.0, LINEAR)
+                l = gl.zeros([ROWS, 8], gl.float32, l_layout)
             p = _words(p, unit, m, LINEAR)
             mbarrier.wait(k_full.index((step + 1) % STAGES), ((step + 1) // STAGES) & 1, pred=blocks > 1)
             v_factor = 1.0
@@ -405,21 +406,17 @@ def _consume(CONSUMER: gl.constexpr, sources, barriers, rings, scales, lse, tile
                     v_factor = gl.load(place + v_block) / gl.load(place)
                 p, acc, m, l = _step(q, barriers, rings, step, j + 1 < blocks, p, acc, m, l, unit, v_factor, row,
                                      column, nq, nk, CONSUMER, CONSUMERS, STAGES, CAUSAL, BLOCK_SCALES, LINEAR,
-                                     EARLY, s_layout)
+                                     ORDER, TURNS, s_layout)
                 step += 1
             if not Q_REGISTERS:
                 mbarrier.arrive(q_empty.index(CONSUMER), count=1)  # the next Q loads under the rest of this tile
             stage = step % STAGES
             mbarrier.wait(v_full.index(stage), (step // STAGES) & 1)
-            token = _values(_operand(p, gl.DotOperandLayout(0, o_layout, 4)), v_ring, stage, acc)
-            if LINEAR:
-                l_token = _ones(p, ones, l)
-                acc, l = warpgroup_mma_wait(0, deps=(token, l_token))
-                total = gl.convert_layout(gl.max(l, 1), row_layout)
-            else:
-                total = gl.convert_layout(gl.sum(l, 1), row_layout)
-                acc = warpgroup_mma_wait(0, deps=(token,))
-            mbarrier.arrive(v_empty.index(stage), count=1)
+            operand = _operand(p, gl.DotOperandLayout(0, o_layout, 4))
+            token = _values(operand, v_ring, stage, acc)
+            l_token = _ones(operand, ones, l) if LINEAR else l
+            acc, l = _after_values(barriers, stage, token, l_token, LINEAR)
+            total = gl.convert_layout(gl.max(l, 1) if LINEAR else gl.sum(l, 1), row_layout)
             step += 1
             gl.store(lse + head.to(gl.int64) * nq + rows, (m + gl.log2(total)) * LN_2, mask=rows < nq)
             # a row that saw no key has total 0: 0 / 1
@@ -438,25 +435,25 @@ def _consume(CONSUMER: gl.constexpr, sources, barriers, rings, scales, lse, tile
 @gluon.jit
 def _first(sources, barriers, rings, scales, lse, tiles, width, scale, heads, nq, nk, count, CONSUMERS: gl.constexpr,
            GROUP: gl.constexpr, BLOCK_N: gl.constexpr, STAGES: gl.constexpr, CAUSAL: gl.constexpr,
-           BLOCK_SCALES: gl.constexpr, LINEAR: gl.constexpr, EARLY: gl.constexpr, Q_REGISTERS: gl.constexpr):
+           BLOCK_SCALES: gl.constexpr, LINEAR: gl.constexpr, ORDER: gl.constexpr, TURNS: gl.constexpr, Q_REGISTERS: gl.constexpr):
     _consume(0, sources, barriers, rings, scales, lse, tiles, width, scale, heads, nq, nk, count, CONSUMERS, GROUP, BLOCK_N,
-             STAGES, CAUSAL, BLOCK_SCALES, LINEAR, EARLY, Q_REGISTERS)
+             STAGES, CAUSAL, BLOCK_SCALES, LINEAR, ORDER, TURNS, Q_REGISTERS)
 
 
 @gluon.jit
 def _second(sources, barriers, rings, scales, lse, tiles, width, scale, heads, nq, nk, count, CONSUMERS: gl.constexpr,
             GROUP: gl.constexpr, BLOCK_N: gl.constexpr, STAGES: gl.constexpr, CAUSAL: gl.constexpr,
-            BLOCK_SCALES: gl.constexpr, LINEAR: gl.constexpr, EARLY: gl.constexpr, Q_REGISTERS: gl.constexpr):
+            BLOCK_SCALES: gl.constexpr, LINEAR: gl.constexpr, ORDER: gl.constexpr, TURNS: gl.constexpr, Q_REGISTERS: gl.constexpr):
     _consume(1, sources, barriers, rings, scales, lse, tiles, width, scale, heads, nq, nk, count, CONSUMERS, GROUP, BLOCK_N,
-             STAGES, CAUSAL, BLOCK_SCALES, LINEAR, EARLY, Q_REGISTERS)
+             STAGES, CAUSAL, BLOCK_SCALES, LINEAR, ORDER, TURNS, Q_REGISTERS)
 
 
 @gluon.jit
 def _third(sources, barriers, rings, scales, lse, tiles, width, scale, heads, nq, nk, count, CONSUMERS: gl.constexpr,
            GROUP: gl.constexpr, BLOCK_N: gl.constexpr, STAGES: gl.constexpr, CAUSAL: gl.constexpr,
-           BLOCK_SCALES: gl.constexpr, LINEAR: gl.constexpr, EARLY: gl.constexpr, Q_REGISTERS: gl.constexpr):
+           BLOCK_SCALES: gl.constexpr, LINEAR: gl.constexpr, ORDER: gl.constexpr, TURNS: gl.constexpr, Q_REGISTERS: gl.constexpr):
     _consume(2, sources, barriers, rings, scales, lse, tiles, width, scale, heads, nq, nk, count, CONSUMERS, GROUP, BLOCK_N,
-             STAGES, CAUSAL, BLOCK_SCALES, LINEAR, EARLY, Q_REGISTERS)
+             STAGES, CAUSAL, BLOCK_SCALES, LINEAR, ORDER, TURNS, Q_REGISTERS)
 
 
 @gluon.jit
@@ -478,7 +475,7 @@ def _ring(source, COUNT: gl.constexpr):
 @gluon.jit(do_not_specialize=["width", "count", "heads", "nq", "nk"])
 def forward(q_source, k_source, v_source, o_source, scales, lse, tiles, width, scale, heads, nq, nk, count,
             CONSUMERS: gl.constexpr, GROUP: gl.constexpr, BLOCK_N: gl.constexpr, STAGES: gl.constexpr,
-            CAUSAL: gl.constexpr, BLOCK_SCALES: gl.constexpr, LINEAR: gl.constexpr, EARLY: gl.constexpr, Q_REGISTERS: gl.constexpr):
+            CAUSAL: gl.constexpr, BLOCK_SCALES: gl.constexpr, LINEAR: gl.constexpr, ORDER: gl.constexpr, TURNS: gl.constexpr, Q_REGISTERS: gl.constexpr):
     """Descriptors: q (B, H, Nq, D), k (B, Hk, Nk, D), v of `transpose`, out (B·H, Nq, D) bfloat16.
 
     scales: (pointer, step of a head, step of a block of 128 rows) of q, k and v, one after the other. lse (B·H, Nq).
@@ -502,18 +499,18 @@ def forward(q_source, k_source, v_source, o_source, scales, lse, tiles, width, s
     if CONSUMERS == 2:  # registers of a thread: 3·168 = 240 + 240 + 24
         gl.warp_specialize([
             (_first, (sources, barriers, rings, scales, lse, tiles, width, scale, heads, nq, nk, count, CONSUMERS, GROUP,
-                      BLOCK_N, STAGES, CAUSAL, BLOCK_SCALES, LINEAR, EARLY, Q_REGISTERS)),
+                      BLOCK_N, STAGES, CAUSAL, BLOCK_SCALES, LINEAR, ORDER, TURNS, Q_REGISTERS)),
             (_second, (sources, barriers, rings, scales, lse, tiles, width, scale, heads, nq, nk, count, CONSUMERS, GROUP,
-                       BLOCK_N, STAGES, CAUSAL, BLOCK_SCALES, LINEAR, EARLY, Q_REGISTERS)),
+                       BLOCK_N, STAGES, CAUSAL, BLOCK_SCALES, LINEAR, ORDER, TURNS, Q_REGISTERS)),
             (_produce, (sources, barriers, rings, scales, lse, tiles, width, scale, heads, nq, nk, count, CONSUMERS, GROUP,
                         BLOCK_N, STAGES, CAUSAL, BLOCK_SCALES, LINEAR))], [4, 1], [240, 24])
     else:  # 4·128 = 3·160 + 32
         gl.warp_specialize([
             (_first, (sources, barriers, rings, scales, lse, tiles, width, scale, heads, nq, nk, count, CONSUMERS, GROUP,
-                      BLOCK_N, STAGES, CAUSAL, BLOCK_SCALES, LINEAR, EARLY, Q_REGISTERS)),
+                      BLOCK_N, STAGES, CAUSAL, BLOCK_SCALES, LINEAR, ORDER, TURNS, Q_REGISTERS)),
             (_second, (sources, barriers, rings, scales, lse, tiles, width, scale, heads, nq, nk, count, CONSUMERS, GROUP,
-                       BLOCK_N, STAGES, CAUSAL, BLOCK_SCALES, LINEAR, EARLY, Q_REGISTERS)),
+                       BLOCK_N, STAGES, CAUSAL, BLOCK_SCALES, LINEAR, ORDER, TURNS, Q_REGISTERS)),
             (_third, (sources, barriers, rings, scales, lse, tiles, width, scale, heads, nq, nk, count, CONSUMERS, GROUP,
-                      BLOCK_N, STAGES, CAUSAL, BLOCK_SCALES, LINEAR, EARLY, Q_REGISTERS)),
+                      BLOCK_N, STAGES, CAUSAL, BLOCK_SCALES, LINEAR, ORDER, TURNS, Q_REGISTERS)),
             (_produce, (sources, barriers, rings, scales, lse, tiles, width, scale, heads, nq, nk, count, CONSUMERS, GROUP,
                         BLOCK_N, STAGES, CAUSAL, BLOCK_SCALES, LINEAR))], [4, 4, 1], [160, 160, 24])

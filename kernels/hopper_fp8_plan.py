@@ -23,13 +23,16 @@ KEYS = 128  # keys a program of the transposition, and what Nk is padded to ther
 @dataclass(frozen=True)
 class Tuning:
     """consumers: warpgroups of 64 query rows. block_n: keys a block. stages: of the rings of K and V. linear: powers of
-    two by their bits, see kernels.hopper_fp8. early: wait for P·V before the exponentials. q_registers: Q as a register operand."""
+    two by their bits, see kernels.hopper_fp8. order: where the wait for P·V is, 0 after
+    the softmax, 1 before the exponentials, 2 before the next scores (fewer registers live). turns: whether consumers issue products in
+    turns. q_registers: Q as a register operand."""
 
     consumers: int
     block_n: int
     stages: int
     linear: bool = False
-    early: bool = False
+    order: int = 0
+    turns: bool = True
     q_registers: bool = False
 
 
@@ -138,7 +141,7 @@ def launches(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tenso
     constants = {
         "CONSUMERS": tuning.consumers, "GROUP": heads // kv_heads, "BLOCK_N": tuning.block_n, "STAGES": tuning.stages,
         "CAUSAL": 0 if not causal else 1 if (nk - nq) % 64 == 0 else 2,
-        "BLOCK_SCALES": any(block for _, _, block in scales[1:]), "LINEAR": tuning.linear, "EARLY": tuning.early,
+        "BLOCK_SCALES": any(block for _, _, block in scales[1:]), "LINEAR": tuning.linear, "ORDER": tuning.order, "TURNS": tuning.turns,
         "Q_REGISTERS": tuning.q_registers, "num_warps": 4, "maxnreg": 168 if tuning.consumers == 2 else 128}
     return [
         (hopper_fp8.transpose, (padded // KEYS, batch * kv_heads),
