@@ -56,6 +56,17 @@ def _red(x, ptr, n: gl.constexpr):
     gl.inline_asm_elementwise(_red_code(n), _red_operands(n), [x, at], dtype=gl.int32, is_pure=False, pack=n)
 
 
+@gluon.jit
+def _wide(x, layout: gl.constexpr):
+    """The float32 of a 16-bit operand; of bfloat16 by shifts, since the conversion that Triton emits is slow."""
+    x = gl.convert_layout(x, layout)
+    if x.dtype == gl.bfloat16:
+        return gl.inline_asm_elementwise("shl.b32 $0, $2, 16; and.b32 $1, $2, 0xffff0000;", "=f,=f,r", [x],
+                                         dtype=gl.float32, is_pure=True, pack=2)
+    else:
+        return x.to(gl.float32)
+
+
 # ---- dK and dV, and dQ by sums in global memory ---------------------------------------------------------------------
 @aggregate
 class KeyWork:
@@ -155,10 +166,10 @@ def _load_tile(w, tile, it, count):
     b, hk = bhk // w.HK, bhk % w.HK
     mbarrier.wait(w.kv_free, (count & 1) ^ 1)
     mbarrier.expect(w.kv_full.index(0), w.k_desc.block_type.nbytes)
-    tma_load(w.k_desc, [b, hk, n0, 0], w.kv_full.index(0), w.k)
+    tma_load(w.k_desc, [b, hk, n0, 0], w.kv_full.index(0), w.k.index(0))
     mbarrier.expect(w.kv_full.index(1), w.v_desc.block_type.nbytes)
     tma_load(w.v_desc, [b, hk, n0, 0], w.kv_full.index(1), w.v)
-    rows = gl.arange(0, w.BM, layout=gl.BlockedLayout([w.BM // 32], [32], [1], [0]))
+    rows = gl.arange(0, w.BM, layout=gl.BlockedLayout([1], [32], [4], [0]))
     j, bh = first, bhk * w.GROUP
     for _ in range(0, w.GROUP * (last - first)):
         s = it % w.STAGES
@@ -196,9 +207,11 @@ def _statistic(x, BM: gl.constexpr, layout: gl.constexpr):
 
 
 @gluon.jit
-def _scores(C: gl.constexpr, w, s, layout: gl.constexpr):
-    """Start S' = K Q' - LSE / scale."""
-    k = w.k.reshape([KEYS, w.D]).slice(C * 64, 64)
+def _scores(C: gl.constexpr, w, it, layout: gl.constexpr):
+    """Start S' = K Q' - LSE / scale of the block that comes as number `it`."""
+    s = it % w.STAGES
+    # it >> 30 is 0, which the compiler cannot know: it would keep 16 registers of addresses over the loop
+    k = w.k.index(it >> 30).reshape([KEYS, w.D]).slice(C * 64, 64)
     q = w.q.index(s).reshape([w.BM, w.D]).permute((1, 0))
     return warpgroup_mma(k, q, _statistic(w.lse.index(s), w.BM, layout), is_async=True)
 
@@ -232,7 +245,7 @@ def _weights(C: gl.constexpr, w, s, n0, j, until, since, layout: gl.constexpr):
 @gluon.jit
 def _dq(C: gl.constexpr, w, b):
     """Start this consumer's half of dQ = dS K: half of the columns (64 queries a block) or of the queries (128)."""
-    k = w.k.reshape([KEYS, w.D])
+    k = w.k.index(0).reshape([KEYS, w.D])
     ds = w.ds.index(b)
     if w.BM == 64:
         layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, w.D // 2, 16])
@@ -283,7 +296,7 @@ def _step(C: gl.constexpr, w, it, j, bh, jn, more, n0, until, since, x, dk, dv, 
     do = w.do.index(s).reshape([w.BM, w.D])
     if w.SCHEDULE == 0:
         mbarrier.wait(w.q_full.index(s), phase)
-        x_t = _scores(C, w, s, layout)
+        x_t = _scores(C, w, it, layout)
         mbarrier.wait(w.do_full.index(s), phase)
         dp_t = _weight_gradients(C, w, s, layout)
         x = warpgroup_mma_wait(1, deps=(x_t, ))
@@ -292,12 +305,17 @@ def _step(C: gl.constexpr, w, it, j, bh, jn, more, n0, until, since, x, dk, dv, 
         if w.SCHEDULE < 3:
             mbarrier.wait(w.do_full.index(s), phase)  # complete: it ends a basic block, so dP starts before exp2
     if w.SCHEDULE < 3:
-        p = _weights(C, w, x, n0, j, until, since, layout)
+        x = _weights(C, w, x, n0, j, until, since, layout)
+    if w.SCHEDULE < 4:
+        pa = gl.convert_layout(x.to(q.dtype), p_layout)
     else:
-        p = x
-    dv_t = warpgroup_mma(gl.convert_layout(p.to(q.dtype), p_layout), do, dv, is_async=True)
+        pa = x
+    dv_t = warpgroup_mma(pa, do, dv, is_async=True)
     dp = warpgroup_mma_wait(1, deps=(dp_t, ))
-    ds = (p * dp).to(q.dtype)
+    if w.SCHEDULE < 4:
+        ds = (x * dp).to(q.dtype)
+    else:
+        ds = (_wide(pa, layout) * dp).to(q.dtype)
     if w.DQ > 0:
         w.ds.index(b).slice(C * 64, 64).store(ds)
         fence_async_shared()
@@ -320,7 +338,7 @@ def _step(C: gl.constexpr, w, it, j, bh, jn, more, n0, until, since, x, dk, dv, 
         dq = warpgroup_mma_wait(1, deps=(dq_t, ))
         _add_dq(C, w, dq, bh, j)
         mbarrier.wait(w.q_full.index(sn), next_phase, pred=more)
-        x_t = _scores(C, w, sn, layout)  # after the last block: of stale memory, unused
+        x_t = _scores(C, w, it + 1, layout)  # after the last block: of stale memory, unused
         dk = warpgroup_mma_wait(1, deps=(dk_t, ))
         mbarrier.arrive(w.free.index(s), count=1)
     elif w.SCHEDULE == 2:  # dQ leaves under the next scores
@@ -330,24 +348,26 @@ def _step(C: gl.constexpr, w, it, j, bh, jn, more, n0, until, since, x, dk, dv, 
         dq_t = _dq(C, w, b)
         dk = warpgroup_mma_wait(1, deps=(dk_t, ))
         mbarrier.wait(w.q_full.index(sn), next_phase, pred=more)
-        x_t = _scores(C, w, sn, layout)
+        x_t = _scores(C, w, it + 1, layout)
         dq = warpgroup_mma_wait(1, deps=(dq_t, ))
         mbarrier.arrive(w.free.index(s), count=1)
         _add_dq(C, w, dq, bh, j)
     if w.SCHEDULE == 1 or w.SCHEDULE == 2:
         mbarrier.wait(w.do_full.index(sn), next_phase, pred=more)
         x = warpgroup_mma_wait(0, deps=(x_t, ))
-    elif w.SCHEDULE == 3:  # the next P is made under dQ; the consumers may be almost a block apart
+    elif w.SCHEDULE >= 3:  # the next P is made under dQ; the consumers may be almost a block apart
         mbarrier.arrive(w.ds_full.index(b), count=1)
         dk_t = warpgroup_mma(gl.convert_layout(ds, p_layout), q, dk, is_async=True)
         mbarrier.wait(w.q_full.index(sn), next_phase, pred=more)
-        x_t = _scores(C, w, sn, layout)
+        x_t = _scores(C, w, it + 1, layout)
         dk, dv = warpgroup_mma_wait(1, deps=(dk_t, dv_t))
         mbarrier.arrive(w.free.index(s), count=1)
         mbarrier.wait(w.ds_full.index(b), (it >> 1) & 1)
         dq_t = _dq(C, w, b)
         x_t = warpgroup_mma_wait(1, deps=(x_t, ))
         x = _weights(C, w, x_t, n0, jn, until, since, layout)
+        if w.SCHEDULE == 4:
+            x = gl.convert_layout(x.to(q.dtype), p_layout)
         mbarrier.wait(w.do_full.index(sn), next_phase, pred=more)
         dq = warpgroup_mma_wait(0, deps=(dq_t, ))
         _add_dq(C, w, dq, bh, j)
@@ -379,11 +399,13 @@ def _work_tile(C: gl.constexpr, w, tile, it, count):
         s = it % w.STAGES
         phase = (it // w.STAGES) & 1
         mbarrier.wait(w.q_full.index(s), phase, pred=n > 0)
-        x_t = _scores(C, w, s, layout)
+        x_t = _scores(C, w, it, layout)
         mbarrier.wait(w.do_full.index(s), phase, pred=n > 0)
         x = warpgroup_mma_wait(0, deps=(x_t, ))
-        if w.SCHEDULE == 3:
+        if w.SCHEDULE >= 3:
             x = _weights(C, w, x, n0, j, until, since, layout)
+        if w.SCHEDULE == 4:
+            x = gl.convert_layout(x.to(w.k_desc.dtype), p_layout)
     for i in range(0, n):
         jn, bhn = _following(w, j, bh, first, last)
         x, dk, dv = _step(C, w, it, j, bh, jn, i + 1 < n, n0, until, since, x, dk, dv, layout, p_layout)
@@ -425,7 +447,7 @@ def key_kernel(q_desc, k_desc, v_desc, do_desc, dq_desc, STATS, DELTA, DK, DV, D
     D: gl.constexpr = k_desc.block_type.shape[3]
     q = gl.allocate_shared_memory(q_desc.dtype, [STAGES] + q_desc.block_type.shape, q_desc.layout)
     do = gl.allocate_shared_memory(q_desc.dtype, [STAGES] + do_desc.block_type.shape, do_desc.layout)
-    k = gl.allocate_shared_memory(q_desc.dtype, k_desc.block_type.shape, k_desc.layout)
+    k = gl.allocate_shared_memory(q_desc.dtype, [1] + k_desc.block_type.shape, k_desc.layout)
     v = gl.allocate_shared_memory(q_desc.dtype, v_desc.block_type.shape, v_desc.layout)
     plain: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
     lse = gl.allocate_shared_memory(gl.float32, [STAGES, BM], plain)
@@ -455,7 +477,7 @@ def key_kernel(q_desc, k_desc, v_desc, do_desc, dq_desc, STATS, DELTA, DK, DV, D
                 (q_desc, k_desc, v_desc, do_desc, dq_desc), (STATS, DELTA, DK, DV, DQ_SUM),
                 (HK, NQ, NK, NQP, scale, qk_scale, lowest, highest), (q, do, k, v, lse, delta, ds, dq),
                 (kv_full, kv_free, q_full, do_full, free, ds_full))
-    gl.warp_specialize([(_first_consumer, (w, )), (_second_consumer, (w, )), (_load, (w, ))], [4, 1], [240, 24])
+    gl.warp_specialize([(_load, (w, )), (_first_consumer, (w, )), (_second_consumer, (w, ))], [4, 4], [240, 240])
 
 
 # ---- dQ alone, for the deterministic variant --------------------------------------------------------------------------
