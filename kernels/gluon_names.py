@@ -8,6 +8,7 @@ Device functions, for use inside ``@gluon.jit``:
     tma_store(descriptor, coordinates, buffer)             shared to global, clipped at the tensor's end
     tma_reduce_add(descriptor, coordinates, buffer)        shared added to global, element by element
     tma_store_wait(pending)                                until at most `pending` stores or reductions still read
+    partition_barrier()                                    all threads of the partition that runs it
     named_sync(NUMBER, THREADS), named_arrive(NUMBER, THREADS)
 
 Triton keeps the numbers from 0 for itself, one a partition and one more: use NAMED_BARRIERS.
@@ -30,7 +31,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 __all__ = ["DTYPES", "NAMED_BARRIERS", "GluonASTSource", "TensorDescriptor", "constexpr_function", "fence_async_shared",
-           "gl", "gluon", "mbarrier", "named_arrive", "named_sync", "tma_load", "tma_reduce_add", "tma_store",
+           "gl", "gluon", "mbarrier", "named_arrive", "named_sync", "partition_barrier", "tma_load", "tma_reduce_add", "tma_store",
            "tma_store_wait", "warpgroup_mma", "warpgroup_mma_wait"]
 
 DTYPES = {torch.float16: gl.float16, torch.bfloat16: gl.bfloat16, torch.float32: gl.float32,
@@ -40,6 +41,7 @@ NAMED_BARRIERS = range(10, 16)  # PTX has 16; a kernel of up to five partitions 
 tma_load = tma.async_load if hasattr(tma, "async_load") else tma.async_copy_global_to_shared
 tma_store = tma.async_store if hasattr(tma, "async_store") else tma.async_copy_shared_to_global
 tma_store_wait = tma.store_wait
+partition_barrier = gl.barrier if hasattr(gl, "barrier") else gl.thread_barrier
 
 if hasattr(tma, "async_atomic_add"):
     tma_reduce_add = tma.async_atomic_add

@@ -1,0 +1,599 @@
+"""The attention forward for Hopper (sm_90) in Gluon, after FlashAttention-3 (Shah et al. 2024, arXiv 2407.08608).
+
+A program is one warp that loads and two or three warpgroups of 64 query rows that compute. The loading warp streams
+blocks of keys and values by TMA into two rings of shared memory. A computing warpgroup keeps its scores, P and its
+output in registers; in each step it issues the scores of the next block and P V of this one, then takes the softmax of
+the scores while the tensor cores serve the others, which take turns (named barriers). Programs stay: each walks a list
+of tiles made on the host, block by block from the last visible key to the first.
+
+What each measured choice gave stands in kernels.hopper_plan. Names of Gluon: kernels.gluon_names.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import Any
+
+import torch
+
+from kernels.gluon_names import (
+    DTYPES,
+    NAMED_BARRIERS,
+    TensorDescriptor,
+    constexpr_function,
+    fence_async_shared,
+    gl,
+    gluon,
+    mbarrier,
+    named_arrive,
+    named_sync,
+    partition_barrier,
+    tma_load,
+    tma_store,
+    tma_store_wait,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
+from kernels.hopper_plan import HEAD_BITS, ROW_BITS, Config, head_group, tile_lists
+
+LOG2_E = math.log2(math.e)
+LN_2 = gl.constexpr(math.log(2.0))
+TURN = gl.constexpr(NAMED_BARRIERS[0])
+ROW_FIELD, HEAD_FIELD, ROW_SHIFT, HEAD_SHIFT = (
+    gl.constexpr(n) for n in ((1 << ROW_BITS) - 1, (1 << HEAD_BITS) - 1, ROW_BITS, ROW_BITS + HEAD_BITS))
+INFINITY = gl.constexpr(float("inf"))
+LARGEST = gl.constexpr(2.0**72)  # a row's sum from here on may hide an overflow of P: see _raise
+
+
+# Layouts, of a warpgroup: scores and output as the tensor cores leave them; P and Q as operands in registers.
+@constexpr_function
+def _accumulator(columns):
+    return gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, columns, 16])
+
+
+@constexpr_function
+def _operand(columns):
+    return gl.DotOperandLayout(operand_index=0, parent=_accumulator(columns), k_width=2)
+
+
+# ---- turns of the computing warpgroups -------------------------------------------------------------------------
+@gluon.jit
+def _take_turn(C: gl.constexpr):
+    named_sync(TURN + C, 256)
+
+
+@gluon.jit
+def _pass_turn(C: gl.constexpr, P: gl.constexpr):
+    named_arrive(TURN + (C + 1) % P.consumers, 256)
+
+
+# ---- tiles -----------------------------------------------------------------------------------------------------
+@gluon.jit
+def _tile(word, P: gl.constexpr):
+    """First row, head and batch of a tile."""
+    row = (word & ROW_FIELD).to(gl.int32) * P.block_m
+    return row, ((word >> ROW_SHIFT) & HEAD_FIELD).to(gl.int32), (word >> HEAD_SHIFT).to(gl.int32)
+
+
+@gluon.jit
+def _blocks(row, nq, nk, lowest, highest, P: gl.constexpr):
+    """First and one past the last key block of a tile, as hopper_plan.block_range."""
+    first = 0
+    end = nk
+    if P.causal:
+        end = gl.minimum(nk, gl.minimum(row + P.block_m, nq) + highest)
+    if P.left:
+        first = gl.maximum(0, row + lowest) // P.block_n
+    if P.causal:
+        return first, gl.maximum((end + P.block_n - 1) // P.block_n, first + 1)
+    else:
+        return first, (end + P.block_n - 1) // P.block_n
+
+
+# ---- the loading warp ------------------------------------------------------------------------------------------
+@gluon.jit
+def _load_block(descriptor, batch, head, row, full, free, ring, count, STAGES: gl.constexpr):
+    stage = count % STAGES
+    mbarrier.wait(free.index(stage), ((count // STAGES) & 1) ^ 1)
+    mbarrier.expect(full.index(stage), descriptor.block_type.nbytes)
+    tma_load(descriptor, [batch, head, row, 0], full.index(stage), ring.index(stage))
+
+
+@gluon.jit
+def _loader(tensors, barriers, buffers, call, P: gl.constexpr):
+    q_in, k_in, v_in, o_out = tensors
+    lse, table, width, heads, nq, nk, lowest, highest, scale_log2 = call
+    q_full, q_free, k_full, k_free, v_full, v_free, spare = barriers
+    q_ring, k_ring, v_ring, o_ring = buffers
+    BN: gl.constexpr = P.block_n
+    CONSUMERS: gl.constexpr = P.consumers
+    count = 0
+    tile = 0
+    table += gl.program_id(0) * width
+    word = gl.load(table)
+    while word >= 0:
+        following = gl.load(table + tile + 1)
+        row, head, batch = _tile(word, P)
+        kv_head = head // P.group
+        first, end = _blocks(row, nq, nk, lowest, highest, P)
+        # K before Q, whose buffer may still be in use; then K one block ahead of V: the order of use
+        _load_block(k_in, batch, kv_head, (end - 1) * BN, k_full, k_free, k_ring, count, P.stages)
+        for c in gl.static_range(CONSUMERS):
+            mbarrier.wait(q_free.index(c), (tile & 1) ^ 1)
+            mbarrier.expect(q_full.index(c), q_in.block_type.nbytes)
+            tma_load(q_in, [batch, head, row + c * 64, 0], q_full.index(c), q_ring.index(c))
+        for block in range(1, end - first):
+            _load_block(k_in, batch, kv_head, (end - 1 - block) * BN, k_full, k_free, k_ring, count + 1, P.stages)
+            _load_block(v_in, batch, kv_head, (end - block) * BN, v_full, v_free, v_ring, count, P.stages)
+            count += 1
+        _load_block(v_in, batch, kv_head, first * BN, v_full, v_free, v_ring, count, P.stages)
+        count += 1
+        tile += 1
+        word = following
+
+
+# ---- softmax, in registers: m, l and alpha are (64, 8), a row's part in each of four lanes -----------------------
+@gluon.jit
+def _masked(s, column, row, nk, lowest, highest, P: gl.constexpr, N: gl.constexpr, LAYOUT: gl.constexpr):
+    """Scores with the hidden ones at -inf."""
+    columns = column + gl.arange(0, N, layout=gl.SliceLayout(0, LAYOUT))[None, :]
+    rows = row + gl.arange(0, 64, layout=gl.SliceLayout(1, LAYOUT))[:, None]
+    if P.causal:
+        visible = columns <= rows + highest
+        if P.edge:
+            visible = visible & (columns < nk)
+        if P.left:
+            visible = visible & (columns >= rows + lowest)
+    else:
+        visible = columns < nk
+        if P.left:
+            visible = visible & (columns >= rows + lowest)
+    return gl.where(visible, s, -INFINITY)
+
+
+@gluon.jit
+def _lanes(s, N: gl.constexpr):
+    """(64, N) as (64, N / 8, 8): the middle axis lies inside a thread."""
+    return gl.reshape(s, [64, N // 8, 8])
+
+
+@gluon.jit
+def _row_maximum(s, scale_log2, like):
+    """A row's maximum in each of its lanes, (64, 8)."""
+    m = gl.max(s, 1) * scale_log2
+    return gl.convert_layout(m, gl.SliceLayout(1, like.type.layout))[:, None] + gl.zeros_like(like)
+
+
+@constexpr_function
+def _raise_code():
+    """PTX for a thread's four sums l, $0 to $3 (two rows, two columns), and m, $4 to $7; alpha is $8 to $11.
+
+    Where a row's sum has passed 2^8, m rises by k, the whole number with 2^k <= sum, and alpha = 2^-k: exact. In a warp
+    without such a row alpha is 1. A sum beyond 2^72 becomes infinite: P may have overflowed, and _repair does the row again.
+    """
+    ones = " ".join(f"mov.f32 ${8 + i}, 0f3F800000;" for i in range(4))
+    code = (f"{{ .reg .pred over, any, lost; .reg .f32 a, b, f, k; {ones} max.f32 a, $0, $1; max.f32 b, $2, $3; "
+            "max.f32 f, a, b; setp.gt.f32 over, f, 0f43800000; vote.sync.any.pred any, over, 0xffffffff; @!any bra DONE; ")
+    for row, most in ((0, "a"), (2, "b")):
+        for lane in (1, 2):
+            code += f"shfl.sync.bfly.b32 f, {most}, {lane}, 31, 0xffffffff; max.f32 {most}, {most}, f; "
+        code += (f"lg2.approx.f32 k, {most}; cvt.rmi.f32.f32 k, k; max.f32 k, k, 0f00000000; neg.f32 f, k; "
+                 f"ex2.approx.f32 f, f; setp.gt.f32 lost, {most}, 0f63800000; ")
+        for i in (row, row + 1):
+            code += (f"mov.f32 ${8 + i}, f; add.f32 ${4 + i}, ${4 + i}, k; mul.f32 ${i}, ${i}, f; "
+                     f"selp.f32 ${i}, 0f7F800000, ${i}, lost; ")
+    return code + "DONE: }"
+
+
+@gluon.jit
+def _raise(l, m):
+    """l and m with m raised where it has fallen far behind, and alpha, by which the output must follow."""
+    CONSTRAINTS: gl.constexpr = "=f,=f,=f,=f,=f,=f,=f,=f,=&f,=&f,=&f,=&f,0,1,2,3,4,5,6,7"
+    return gl.inline_asm_elementwise(_raise_code(), CONSTRAINTS, [l, m], dtype=(gl.float32, gl.float32, gl.float32),
+                                     is_pure=False, pack=4)
+
+
+@constexpr_function
+def _rescale_code(n):
+    """PTX that multiplies a thread's n accumulators, of two rows, by alpha unless that is 1 in the whole warp."""
+    code = (f"{{ .reg .pred q, r; setp.ne.f32 q, ${2 * n}, 0f3F800000; setp.ne.or.f32 q, ${2 * n + 2}, 0f3F800000, q; "
+            "vote.sync.any.pred r, q, 0xffffffff; @!r bra DONE; ")
+    return code + " ".join(f"mul.f32 ${i}, ${i}, ${2 * n + i};" for i in range(n)) + " DONE: }"
+
+
+@constexpr_function
+def _rescale_constraints(n):
+    return ",".join(["=f"] * n + [str(i) for i in range(n)] + ["f"] * n)
+
+
+@gluon.jit
+def _rescale(acc, alpha, D: gl.constexpr):
+    """acc (64, D) times alpha (64, 8)."""
+    N: gl.constexpr = 64 if D > 128 else D // 2
+    parts = _lanes(acc, D)
+    alpha = gl.convert_layout(alpha, gl.SliceLayout(1, parts.type.layout))
+    parts, factor = gl.broadcast(parts, gl.expand_dims(alpha, 1))
+    parts = gl.inline_asm_elementwise(_rescale_code(N), _rescale_constraints(N), [parts, factor], dtype=gl.float32,
+                                      is_pure=False, pack=N)
+    return gl.convert_layout(gl.reshape(parts, [64, D]), acc.type.layout)
+
+
+@gluon.jit
+def _weights(s, m, l, scale_log2, N: gl.constexpr, FIXED: gl.constexpr, MASKED: gl.constexpr):
+    """P (64, N) of scores, with the m and l after them, and alpha (1 with FIXED: m stays as it is)."""
+    alpha = 1.0
+    if FIXED:
+        used = m
+    else:
+        before = m
+        high = _row_maximum(s, scale_log2, m)
+        m = gl.where(high > m + 8.0, high, m)  # P may reach 2^8: then alpha is 1 nearly always
+        used = m
+        if MASKED:  # a row that has seen no key yet: -inf - (-inf) is NaN
+            used = gl.where(m == -INFINITY, 0.0, m)
+        alpha = gl.exp2(before - used)
+        l = l * alpha
+    p = gl.exp2(_lanes(s, N) * scale_log2 - gl.expand_dims(used, 1))
+    return gl.reshape(p, [64, N]), m, l + gl.sum(p, 1), alpha
+
+
+# ---- the computing warpgroups ----------------------------------------------------------------------------------
+@gluon.jit
+def _first_scores(q, k, D: gl.constexpr, BN: gl.constexpr, BF: gl.constexpr):
+    """Q·Kᵀ of the first BF keys of a block, under way."""
+    k = k.reshape([BN, D])
+    if BF != BN:
+        k = k.slice(0, BF)
+    zero = gl.zeros([64, BF], gl.float32, _accumulator(BF))
+    return warpgroup_mma(q, k.permute((1, 0)), zero, use_acc=False, is_async=True)
+
+
+@gluon.jit
+def _step(C: gl.constexpr, q, rings, count, more, pv, acc, m, l, column, row, nk, lowest, highest, scale_log2,
+          MASKED: gl.constexpr, P: gl.constexpr):
+    """Scores of the next block, P V of this one, softmax of the next. more: whether a block follows the next."""
+    k_ring, v_ring, k_full, k_free, v_full, v_free = rings
+    D: gl.constexpr = P.head_dim
+    BN: gl.constexpr = P.block_n
+    ST: gl.constexpr = P.stages
+    FIXED: gl.constexpr = P.fixed and not MASKED
+    k_stage = (count + 1) % ST
+    v_stage = count % ST
+    zero = gl.zeros([64, BN], gl.float32, _accumulator(BN))
+    _take_turn(C)
+    s = warpgroup_mma(q, k_ring.index(k_stage).reshape([BN, D]).permute((1, 0)), zero, use_acc=False, is_async=True)
+    mbarrier.wait(v_full.index(v_stage), (count // ST) & 1)
+    acc = warpgroup_mma(pv, v_ring.index(v_stage).reshape([BN, D]), acc, is_async=True)
+    _pass_turn(C, P)
+    if FIXED:
+        l, m, alpha = _raise(l, m)
+    s = warpgroup_mma_wait(1, deps=(s, ))
+    mbarrier.arrive(k_free.index(k_stage), count=1)
+    if MASKED:
+        s = _masked(s, column, row, nk, lowest, highest, P, BN, _accumulator(BN))
+    if FIXED:
+        p, m, l, _ = _weights(s, m, l, scale_log2, BN, True, False)
+    else:
+        p, m, l, alpha = _weights(s, m, l, scale_log2, BN, False, MASKED)
+    pv = gl.convert_layout(p.to(pv.dtype), _operand(D))
+    # this wait ends a basic block, so that ptxas cannot lift the next wgmma wait above the softmax
+    mbarrier.wait(k_full.index((count + 2) % ST), ((count + 2) // ST) & 1, pred=more)
+    acc = warpgroup_mma_wait(0, deps=(acc, ))
+    mbarrier.arrive(v_free.index(v_stage), count=1)
+    return pv, _rescale(acc, alpha, D), m, l
+
+
+@gluon.jit
+def _store_lse(lse, total, m, place, row, nq, ROWS: gl.constexpr, P: gl.constexpr):
+    """The natural logarithm of the row sums; +inf marks a row for _repair."""
+    total = gl.convert_layout(total, ROWS)
+    logarithm = (gl.convert_layout(gl.max(m, 1), ROWS) + gl.log2(total)) * LN_2
+    if P.fixed:
+        logarithm = gl.where(total < LARGEST, logarithm, INFINITY)
+    rows = row + gl.arange(0, 64, layout=ROWS)
+    gl.store(lse + place + rows, logarithm, mask=rows < nq)
+
+
+@gluon.jit
+def _store_output(o_out, batch, head, row, acc, total, buffer, D: gl.constexpr):
+    """acc divided by the row sums, through shared memory; rows beyond the tensor are clipped."""
+    divisor = gl.where(total == 0.0, 1.0, total)  # a row without keys is 0
+    acc = acc * gl.convert_layout(1.0 / divisor, gl.SliceLayout(1, _accumulator(D)))[:, None]
+    tma_store_wait(0)
+    buffer.reshape([64, D]).store(acc.to(buffer.dtype))
+    fence_async_shared()
+    tma_store(o_out, [batch, head, row, 0], buffer)
+
+
+@gluon.jit
+def _repair(C: gl.constexpr, tensors, barriers, buffers, call, P: gl.constexpr):
+    """This consumer's tiles with a row at LSE = +inf or NaN once more, with a maximum for each block, one at a time."""
+    q_in, k_in, v_in, o_out = tensors
+    lse, table, width, heads, nq, nk, lowest, highest, scale_log2 = call
+    q_full, q_free, k_full, k_free, v_full, v_free, spare = barriers
+    q_ring, k_ring, v_ring, o_ring = buffers
+    D: gl.constexpr = P.head_dim
+    BN: gl.constexpr = P.block_n
+    ROWS: gl.constexpr = gl.SliceLayout(1, _accumulator(BN))
+    loaded = spare.index(C)
+    q, k, v = q_ring.index(C), k_ring.index(C), v_ring.index(C)
+    loads = 0
+    tile = 0
+    table += gl.program_id(0) * width
+    word = gl.load(table)
+    while word >= 0:
+        row, head, batch = _tile(word, P)
+        first, end = _blocks(row, nq, nk, lowest, highest, P)
+        row += C * 64
+        place = (batch * heads + head).to(gl.int64) * nq
+        rows = row + gl.arange(0, 64, layout=ROWS)
+        known = gl.load(lse + place + rows, mask=rows < nq, other=0.0)
+        if gl.max((known < INFINITY).to(gl.int32) ^ 1, 0) > 0:
+            zero = gl.zeros([64, BN], gl.float32, _accumulator(BN))
+            l = gl.sum(_lanes(zero, BN), 1)
+            m = l - INFINITY
+            acc = gl.zeros([64, D], gl.float32, _accumulator(D))
+            for block in range(end - first):
+                column = (end - 1 - block) * BN
+                partition_barrier()  # the last block has been read
+                mbarrier.expect(loaded, q_in.block_type.nbytes + k_in.block_type.nbytes + v_in.block_type.nbytes)
+                tma_load(q_in, [batch, head, row, 0], loaded, q)
+                tma_load(k_in, [batch, head // P.group, column, 0], loaded, k)
+                tma_load(v_in, [batch, head // P.group, column, 0], loaded, v)
+                mbarrier.wait(loaded, loads & 1)
+                loads += 1
+                s = _first_scores(q.reshape([64, D]), k, D, BN, BN)
+                s = warpgroup_mma_wait(0, deps=(s, ))
+                s = _masked(s, column, row, nk, lowest, highest, P, BN, _accumulator(BN))
+                p, m, l, alpha = _weights(s, m, l, scale_log2, BN, False, True)
+                pv = gl.convert_layout(p.to(q_in.dtype), _operand(D))
+                acc = warpgroup_mma(pv, v.reshape([BN, D]), _rescale(acc, alpha, D), is_async=True)
+                acc = warpgroup_mma_wait(0, deps=(acc, ))
+            total = gl.sum(l, 1)
+            logarithm = (gl.convert_layout(gl.max(m, 1), ROWS) + gl.log2(gl.convert_layout(total, ROWS))) * LN_2
+            gl.store(lse + place + rows, logarithm, mask=rows < nq)
+            _store_output(o_out, batch, head, row, acc, total, o_ring.index(C), D)
+        tile += 1
+        word = gl.load(table + tile)
+    tma_store_wait(0)
+
+
+@gluon.jit
+def _consumer(C: gl.constexpr, tensors, barriers, buffers, call, P: gl.constexpr):
+    q_in, k_in, v_in, o_out = tensors
+    lse, table, width, heads, nq, nk, lowest, highest, scale_log2 = call
+    q_full, q_free, k_full, k_free, v_full, v_free, spare = barriers
+    q_ring, k_ring, v_ring, o_ring = buffers
+    rings = (k_ring, v_ring, k_full, k_free, v_full, v_free)
+    D: gl.constexpr = P.head_dim
+    BN: gl.constexpr = P.block_n
+    ST: gl.constexpr = P.stages
+    # two consumers that share every block: rows 0 to 63 see half of the block on the diagonal
+    BF: gl.constexpr = BN // 2 if P.ahead and P.causal and not P.edge and C == 0 else BN
+    ROWS: gl.constexpr = gl.SliceLayout(1, _accumulator(BN))
+    FIRST: gl.constexpr = _accumulator(BF)
+    count = 0
+    tile = 0
+    lost = gl.zeros([64], gl.int32, ROWS)
+    table += gl.program_id(0) * width
+    if C == P.consumers - 1:
+        _pass_turn(C, P)  # the first consumer begins
+    word = gl.load(table)
+    if P.ahead:
+        mbarrier.wait(q_full.index(C), 0)
+        q = q_ring.index(C).reshape([64, D]).load(gl.DotOperandLayout(0, _accumulator(BN), 2))
+        mbarrier.arrive(q_free.index(C), count=1)
+        mbarrier.wait(k_full.index(0), 0)
+        f = _first_scores(gl.convert_layout(q, gl.DotOperandLayout(0, FIRST, 2)), k_ring.index(0), D, BN, BF)
+        f = warpgroup_mma_wait(0, deps=(f, ))
+        mbarrier.arrive(k_free.index(0), count=1)
+    else:
+        q = q_ring.index(C).reshape([64, D])
+    while word >= 0:
+        following = gl.load(table + tile + 1)
+        row, head, batch = _tile(word, P)
+        first, end = _blocks(row, nq, nk, lowest, highest, P)
+        row += C * 64
+        if not P.ahead:
+            blocks = end - first
+            if P.causal and not P.edge:  # the consumers' diagonals may lie in different blocks
+                end = gl.minimum(end, (row + 64 + highest + BN - 1) // BN)
+            if not P.edge:  # no rows: one block is enough
+                end = gl.where(row < nq, end, first + 1)
+            for _ in range(end - first, blocks):  # blocks of the other consumers: hand them on
+                stage = count % ST
+                mbarrier.wait(k_full.index(stage), (count // ST) & 1)
+                mbarrier.arrive(k_free.index(stage), count=1)
+                mbarrier.wait(v_full.index(stage), (count // ST) & 1)
+                mbarrier.arrive(v_free.index(stage), count=1)
+                _take_turn(C)
+                _pass_turn(C, P)
+                count += 1
+            mbarrier.wait(q_full.index(C), tile & 1)
+            stage = count % ST
+            mbarrier.wait(k_full.index(stage), (count // ST) & 1)
+            f = _first_scores(q, k_ring.index(stage), D, BN, BF)
+            f = warpgroup_mma_wait(0, deps=(f, ))
+            mbarrier.arrive(k_free.index(stage), count=1)
+        blocks = end - first
+        column = (end - 1) * BN
+        f = _masked(f, column, row, nk, lowest, highest, P, BF, FIRST)
+        fm = gl.max(f, 1) * scale_log2
+        used = fm
+        if P.edge:
+            used = gl.where(fm == -INFINITY, 0.0, fm)
+        p = gl.exp2(f * scale_log2 - used[:, None])
+        if BF != BN:  # p * 0 and not zeros: a constant operand makes ptxas wait after every wgmma of the loop
+            p = gl.reshape(gl.permute(gl.join(p, p * 0.0), (0, 2, 1)), [64, BN])
+            p = gl.convert_layout(p, _accumulator(BN))
+        l = gl.sum(_lanes(p, BN), 1)
+        m = gl.convert_layout(fm, gl.SliceLayout(1, l.type.layout))[:, None] + gl.zeros_like(l)
+        acc = gl.zeros([64, D], gl.float32, _accumulator(D))
+        pv = gl.convert_layout(p.to(q_in.dtype), _operand(D))
+        mbarrier.wait(k_full.index((count + 1) % ST), ((count + 1) // ST) & 1, pred=blocks > 1)
+        clean = 1
+        left = blocks
+        if P.edge:
+            # blocks that a side of the window may cross: those down to the first row's last key, and those from the
+            # last row's first key
+            if P.causal:
+                clean = gl.minimum(gl.maximum(end - gl.maximum(row - C * 64 + highest, 0) // BN, 1), blocks)
+            if P.left:
+                last = row - C * 64 + P.block_m - 1 + lowest
+                left = gl.maximum(blocks - gl.maximum((last + BN - 1) // BN - first, 0), clean)
+            for j in range(1, clean):
+                pv, acc, m, l = _step(C, q, rings, count, j + 1 < blocks, pv, acc, m, l, column - j * BN, row, nk,
+                                      lowest, highest, scale_log2, True, P)
+                count += 1
+        for j in range(clean, left):
+            pv, acc, m, l = _step(C, q, rings, count, j + 1 < blocks, pv, acc, m, l, 0, row, nk, lowest, highest,
+                                  scale_log2, False, P)
+            count += 1
+        if P.left:
+            for j in range(left, blocks):
+                pv, acc, m, l = _step(C, q, rings, count, j + 1 < blocks, pv, acc, m, l, column - j * BN, row, nk,
+                                      lowest, highest, scale_log2, True, P)
+                count += 1
+        if not P.ahead and not P.shared_output:
+            mbarrier.arrive(q_free.index(C), count=1)  # the next Q loads under the rest of this tile
+        stage = count % ST
+        mbarrier.wait(v_full.index(stage), (count // ST) & 1)
+        acc = warpgroup_mma(pv, v_ring.index(stage).reshape([BN, D]), acc, is_async=True)
+        count += 1
+        tile += 1
+        k_stage = count % ST
+        more = following >= 0
+        if P.ahead:  # first scores of the next tile (after the last one: of stale shared memory, unused)
+            mbarrier.wait(q_full.index(C), tile & 1, pred=more)
+            mbarrier.wait(k_full.index(k_stage), (count // ST) & 1, pred=more)
+            q = q_ring.index(C).reshape([64, D]).load(gl.DotOperandLayout(0, _accumulator(BN), 2))
+            mbarrier.arrive(q_free.index(C), count=1)
+            f = _first_scores(gl.convert_layout(q, gl.DotOperandLayout(0, FIRST, 2)), k_ring.index(k_stage), D, BN, BF)
+        total = gl.sum(l, 1)
+        _store_lse(lse, total, m, (batch * heads + head).to(gl.int64) * nq, row, nq, ROWS, P)
+        if P.fixed:
+            lost = lost | (gl.convert_layout(total, ROWS) >= LARGEST).to(gl.int32)
+        if P.ahead:
+            acc = warpgroup_mma_wait(1, deps=(acc, ))
+        else:
+            acc = warpgroup_mma_wait(0, deps=(acc, ))
+        mbarrier.arrive(v_free.index(stage), count=1)
+        _store_output(o_out, batch, head, row, acc, total, o_ring.index(C), D)
+        if P.shared_output:
+            tma_store_wait(0)
+            mbarrier.arrive(q_free.index(C), count=1)
+        word = following
+        if P.ahead:
+            f = warpgroup_mma_wait(0, deps=(f, ))
+            mbarrier.arrive(k_free.index(k_stage), count=1, pred=more)
+    tma_store_wait(0)
+    if P.fixed:
+        named_sync(TURN + 3, 128 * P.consumers)  # the rings are free: each consumer has stage C of both
+        if gl.max(lost, 0) > 0:
+            _repair(C, tensors, barriers, buffers, call, P)
+
+
+@gluon.jit
+def _consumer0(tensors, barriers, buffers, call, P: gl.constexpr):
+    _consumer(0, tensors, barriers, buffers, call, P)
+
+
+@gluon.jit
+def _consumer1(tensors, barriers, buffers, call, P: gl.constexpr):
+    _consumer(1, tensors, barriers, buffers, call, P)
+
+
+@gluon.jit
+def _consumer2(tensors, barriers, buffers, call, P: gl.constexpr):
+    _consumer(2, tensors, barriers, buffers, call, P)
+
+
+@gluon.jit
+def _barriers(COUNT: gl.constexpr, ARRIVALS: gl.constexpr):
+    bars = gl.allocate_shared_memory(gl.int64, [COUNT, 1], mbarrier.MBarrierLayout())
+    for i in gl.static_range(COUNT):
+        mbarrier.init(bars.index(i), count=ARRIVALS)
+    return bars
+
+
+@gluon.jit(do_not_specialize=["width", "heads", "nq", "nk", "lowest", "highest"])
+def _forward(q_in, k_in, v_in, o_out, lse, table, width, heads, nq, nk, lowest, highest, scale_log2, P: gl.constexpr):
+    """q_in, o_out: descriptors of (1, 1, 64, D) blocks of (B, H, Nq, D); k_in, v_in: of (1, 1, BN, D) blocks of
+    (B, Hk, Nk, D). lse: (B, H, Nq) float32. table: words (programs, width). lowest, highest: query i sees keys
+    i + lowest to i + highest, where P has those sides."""
+    CONSUMERS: gl.constexpr = P.consumers
+    ST: gl.constexpr = P.stages
+    q_ring = gl.allocate_shared_memory(q_in.dtype, [CONSUMERS, 1, 1, 64, P.head_dim], q_in.layout)
+    k_ring = gl.allocate_shared_memory(k_in.dtype, [ST, 1, 1, P.block_n, P.head_dim], k_in.layout)
+    v_ring = gl.allocate_shared_memory(v_in.dtype, [ST, 1, 1, P.block_n, P.head_dim], v_in.layout)
+    if P.shared_output:
+        o_ring = q_ring
+    else:
+        o_ring = gl.allocate_shared_memory(o_out.dtype, [CONSUMERS, 1, 1, 64, P.head_dim], o_out.layout)
+    q_full, q_free = _barriers(CONSUMERS, 1), _barriers(CONSUMERS, 1)
+    k_full, k_free = _barriers(ST, 1), _barriers(ST, CONSUMERS)
+    v_full, v_free = _barriers(ST, 1), _barriers(ST, CONSUMERS)
+    tensors = (q_in, k_in, v_in, o_out)
+    barriers = (q_full, q_free, k_full, k_free, v_full, v_free, _barriers(CONSUMERS, 1))
+    buffers = (q_ring, k_ring, v_ring, o_ring)
+    call = (lse, table, width, heads, nq, nk, lowest, highest, scale_log2)
+    if CONSUMERS == 2:  # registers: 3 x 168 = 240 + 240 + 24
+        gl.warp_specialize([(_consumer0, (tensors, barriers, buffers, call, P)),
+                            (_consumer1, (tensors, barriers, buffers, call, P)),
+                            (_loader, (tensors, barriers, buffers, call, P))], [4, 1], [240, 24])
+    else:  # 4 x 128 = 3 x 160 + 32
+        gl.warp_specialize([(_consumer0, (tensors, barriers, buffers, call, P)),
+                            (_consumer1, (tensors, barriers, buffers, call, P)),
+                            (_consumer2, (tensors, barriers, buffers, call, P)),
+                            (_loader, (tensors, barriers, buffers, call, P))], [4, 4, 1], [160, 160, 24])
+
+
+def _descriptor(tensor: torch.Tensor, rows: int, head_dim: int) -> TensorDescriptor:
+    block = [1, 1, rows, head_dim]
+    layout = gl.NVMMASharedLayout.get_default_for(block, DTYPES[tensor.dtype])
+    return TensorDescriptor(tensor, list(tensor.shape), list(tensor.stride()), block, layout)
+
+
+@lru_cache(maxsize=64)
+def _table(device: torch.device, *tiles: Any) -> torch.Tensor:
+    """The words of each program's tiles, (programs, longest + 1) int64, each row ended by -1."""
+    lists, _ = tile_lists(*tiles)
+    width = max(map(len, lists)) + 1
+    return torch.tensor([words + [-1] * (width - len(words)) for words in lists], dtype=torch.int64, device=device)
+
+
+def launch(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, lse: torch.Tensor, config: Config, *,
+           scale: float, left: int = -1, right: int = -1, processors: int = 132
+           ) -> tuple[tuple[int], list[Any], dict[str, Any]]:
+    """Grid, arguments and options of the launch on checked tensors; left, right: the window, -1 unlimited."""
+    batch, heads, nq, head_dim = q.shape
+    nk = k.shape[2]
+    lowest, highest = nk - nq - left if left >= 0 else None, nk - nq + right if right >= 0 else None
+    tiles = -(-nq // config.block_m) * batch * heads
+    group = head_group(batch * heads, 2 * nk * head_dim * q.element_size() // config.group) if right >= 0 else 1
+    table = _table(q.device, batch, heads, nq, nk, config.block_m, config.block_n, lowest, highest, group,
+                   min(processors, tiles))
+    arguments = [_descriptor(q, 64, config.head_dim), _descriptor(k, config.block_n, config.head_dim),
+                 _descriptor(v, config.block_n, config.head_dim), _descriptor(out, 64, config.head_dim), lse, table,
+                 table.shape[1], heads, nq, nk, lowest or 0, highest or 0, scale * LOG2_E, config]
+    options = {"num_warps": 4, "maxnreg": 168 if config.consumers == 2 else 128, "enable_fp_fusion": True}
+    return (table.shape[0],), arguments, options
+
+
+def forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, config: Config, *, scale: float, left: int = -1,
+            right: int = -1, out: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor]:
+    """q (B, H, Nq, D), k and v (B, Hk, Nk, D), as hopper_plan.supports lets them through -> out like q, contiguous or
+    as given, and lse (B, H, Nq) float32. left, right: the window, -1 unlimited; causal is right 0."""
+    out = q.new_empty(q.shape) if out is None else out
+    lse = q.new_empty(q.shape[:3], dtype=torch.float32)
+    if out.numel() == 0:
+        return out, lse
+    if k.shape[2] == 0:
+        return out.zero_(), lse.fill_(-math.inf)
+    processors = torch.cuda.get_device_properties(q.device).multi_processor_count
+    grid, arguments, options = launch(q, k, v, out, lse, config, scale=scale, left=left, right=right,
+                                      processors=processors)
+    with torch.cuda.device(q.device):
+        _forward[grid](*arguments, **options)
+    return out, lse

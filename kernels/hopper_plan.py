@@ -1,0 +1,137 @@
+"""What the Hopper forward runs for a call: the configuration, the tiles of each program, and what was tried.
+
+Nothing here needs a GPU, so that the balance of the lists is tested without one.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+
+from kernels.options import Options
+from kernels.plan import padded, tma_obstacle
+
+VERIFIED = False  # "auto" takes this kernel on compute capability 9.0 once a GPU run has shown it right
+GROUP_BYTES = 16 << 20  # keys and values of the heads worked on together: a third of the L2 of an H200
+ROW_BITS, HEAD_BITS, BATCH_BITS = 20, 24, 19  # of a tile's word, low to high; a negative word ends a list
+
+
+@dataclass(frozen=True)
+class Config:
+    """One compiled form of the kernel.
+
+    head_dim: of a block in shared memory (64, 128 or 256; what the tensor lacks is read as 0). consumers: warpgroups of
+    64 query rows. block_n keys a step; stages: of the rings of K and of V. group: query heads a key head. causal: the
+    window's right side exists; left: its left side. edge: more than one block of a consumer may cross the window's
+    sides. ahead: two consumers share every block, keep Q in registers and multiply the next tile's first block before
+    they write this one. fixed: the maximum of a row's first block stays (see hopper._raise); else a maximum a block.
+    """
+
+    head_dim: int
+    consumers: int
+    block_n: int
+    stages: int
+    group: int = 1
+    causal: bool = False
+    left: bool = False
+    edge: bool = False
+    ahead: bool = False
+    fixed: bool = False
+
+    @property
+    def block_m(self) -> int:
+        return 64 * self.consumers
+
+    @property
+    def shared_output(self) -> bool:
+        """Whether the output leaves through Q's buffer: at head size 256 there is no room for one of its own."""
+        return self.head_dim > 128
+
+
+def supports(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, options: Options, scale: float,
+             cc: tuple[int, int] | None) -> str | None:
+    """Why this kernel cannot take a checked call, as a clause, or None where it can. cc: None in the interpreter."""
+    if cc is None:
+        return "Triton's interpreter does not run Gluon"
+    if cc != (9, 0):
+        return f"it needs compute capability 9.0, and this is {cc[0]}.{cc[1]}"
+    if q.dtype not in (torch.float16, torch.bfloat16):
+        return f"it takes float16 and bfloat16, not {q.dtype}"
+    if options.scored:
+        return "it takes no option but causal and window"
+    if q.shape[3] % 8:
+        return f"head size {q.shape[3]} is not a multiple of 16 bytes"
+    if not 0 < scale < float("inf"):
+        return f"it takes a positive scale, not {scale}"
+    if -(-q.shape[2] // 64) >= 1 << ROW_BITS or q.shape[1] >= 1 << HEAD_BITS or q.shape[0] >= 1 << BATCH_BITS:
+        return "a tile's word holds fewer rows, heads or batches"
+    if q.numel() == 0 or k.numel() == 0:
+        return None
+    return next((text for name, t in (("q", q), ("k", k), ("v", v)) if (text := tma_obstacle(name, t))), None)
+
+
+def choose(q: torch.Tensor, k: torch.Tensor, options: Options) -> Config:
+    """The configuration of a call that `supports` lets through."""
+    group, head_dim = q.shape[1] // max(1, k.shape[1]), max(64, padded(q.shape[3]))
+    causal, left = options.right >= 0, options.left >= 0
+    highest = k.shape[2] - q.shape[2] + options.right
+    fixed = q.dtype == torch.bfloat16 and head_dim <= 128  # P in float16 would overflow at 2^16
+    if head_dim > 128:
+        consumers, block_n, stages, ahead, unit = 2, 64, 2, False, 64
+    elif head_dim > 64 or (causal and k.shape[2] <= 2048):
+        consumers, block_n, stages, ahead, unit = 2, 128, 2 if head_dim > 64 else 4, True, 128
+    else:
+        consumers, block_n, stages, ahead, unit = 3, 128, 4, False, 64
+    edge = left or (causal and (options.right > 0 or highest < 0 or highest % unit != 0))
+    return Config(head_dim, consumers, block_n, stages, group, causal, left, edge, ahead, fixed)
+
+
+def block_range(row: int, nq: int, nk: int, block_m: int, block_n: int, lowest: int | None, highest: int | None
+                ) -> tuple[int, int]:
+    """First and one past the last key block of the tile of rows from `row`: query i sees keys i + lowest to i + highest.
+
+    A tile that sees nothing has one block, all of it hidden, so that its rows are written."""
+    end = nk if highest is None else min(nk, min(row + block_m, nq) + highest)
+    first = 0 if lowest is None else max(0, row + lowest) // block_n
+    return first, max(-(-end // block_n), first + 1)
+
+
+def head_group(heads: int, bytes_per_head: int) -> int:
+    """Heads worked on together: the largest divisor of `heads` whose keys and values fit GROUP_BYTES, at least 4."""
+    divisors = [d for d in range(1, heads + 1) if heads % d == 0]
+    return max([d for d in divisors if d * bytes_per_head <= GROUP_BYTES]
+               + [next((d for d in divisors if d >= 4), heads)])
+
+
+def pack(batch: int, head: int, block: int) -> int:
+    return (batch << HEAD_BITS | head) << ROW_BITS | block
+
+
+@lru_cache(maxsize=64)
+def tile_lists(batch: int, heads: int, nq: int, nk: int, block_m: int, block_n: int, lowest: int | None,
+               highest: int | None, group: int, programs: int) -> tuple[list[list[int]], list[float]]:
+    """The tiles of each program as words, and each program's cost in key blocks.
+
+    Greedy: inside a group of heads the longest tiles first, each to the program that is done first. A tile costs its
+    blocks and one more; a last tile with few rows costs by the consumers that work.
+    """
+    count = -(-nq // block_m)
+    costs = []
+    for block in range(count):
+        first, end = block_range(block * block_m, nq, nk, block_m, block_n, lowest, highest)
+        rows = min(block_m, nq - block * block_m)
+        share = max(0.5, -(-rows // 64) * 64 / block_m)
+        costs.append((end - first) * share + 1)
+    order = sorted(range(count), key=lambda block: (-costs[block], -block))
+    heap = [(0.0, program) for program in range(programs)]
+    lists: list[list[int]] = [[] for _ in range(programs)]
+    for start in range(0, batch * heads, group):
+        for block in order:
+            for both in range(start, min(start + group, batch * heads)):
+                busy, program = heapq.heappop(heap)
+                lists[program].append(pack(both // heads, both % heads, block))
+                heapq.heappush(heap, (busy + costs[block], program))
+    return lists, [busy for busy, _ in sorted(heap, key=lambda entry: entry[1])]
