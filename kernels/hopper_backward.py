@@ -67,6 +67,20 @@ def _wide(x, layout: gl.constexpr):
         return x.to(gl.float32)
 
 
+@gluon.jit
+def _arrive(number):
+    """Count this consumer's 128 threads, of 256, at named barrier `number`, which a register holds."""
+    gl.inline_asm_elementwise("bar.arrive $1, 256; mov.b32 $0, $1;", "=r,r,~{memory}", [gl.to_tensor(number)],
+                              dtype=gl.int32, is_pure=False, pack=1)
+
+
+@gluon.jit
+def _sync(number):
+    """The other side of `_arrive`: wait for the 128 threads of the other consumer."""
+    gl.inline_asm_elementwise("bar.sync $1, 256; mov.b32 $0, $1;", "=r,r,~{memory}", [gl.to_tensor(number)],
+                              dtype=gl.int32, is_pure=False, pack=1)
+
+
 # ---- dK and dV, and dQ by sums in global memory ---------------------------------------------------------------------
 @aggregate
 class KeyWork:
@@ -113,7 +127,6 @@ class KeyWork:
     q_full: gl.shared_memory_descriptor
     do_full: gl.shared_memory_descriptor
     free: gl.shared_memory_descriptor
-    ds_full: gl.shared_memory_descriptor
 
     @constexpr_function
     def __init__(self, D, HEAD, BM, STAGES, GROUP, LEFT, RIGHT, TAIL, DQ, SCHEDULE, descriptors, pointers, numbers,
@@ -126,7 +139,7 @@ class KeyWork:
         self.STATS, self.DELTA, self.DK, self.DV, self.DQ_SUM = pointers
         self.HK, self.NQ, self.NK, self.NQP, self.scale, self.qk_scale, self.lowest, self.highest = numbers
         self.q, self.do, self.k, self.v, self.lse, self.delta, self.ds, self.dq = tiles
-        self.kv_full, self.kv_free, self.q_full, self.do_full, self.free, self.ds_full = barriers
+        self.kv_full, self.kv_free, self.q_full, self.do_full, self.free = barriers
 
 
 @gluon.jit
@@ -356,13 +369,13 @@ def _step(C: gl.constexpr, w, it, j, bh, jn, more, n0, until, since, x, dk, dv, 
         mbarrier.wait(w.do_full.index(sn), next_phase, pred=more)
         x = warpgroup_mma_wait(0, deps=(x_t, ))
     elif w.SCHEDULE >= 3:  # the next P is made under dQ; the consumers may be almost a block apart
-        mbarrier.arrive(w.ds_full.index(b), count=1)
+        _arrive(10 + 2 * b + 1 - C)  # two barriers a consumer: it may arrive again before the other has waited
         dk_t = warpgroup_mma(gl.convert_layout(ds, p_layout), q, dk, is_async=True)
         mbarrier.wait(w.q_full.index(sn), next_phase, pred=more)
         x_t = _scores(C, w, it + 1, layout)
         dk, dv = warpgroup_mma_wait(1, deps=(dk_t, dv_t))
         mbarrier.arrive(w.free.index(s), count=1)
-        mbarrier.wait(w.ds_full.index(b), (it >> 1) & 1)
+        _sync(10 + 2 * b + C)
         dq_t = _dq(C, w, b)
         x_t = warpgroup_mma_wait(1, deps=(x_t, ))
         x = _weights(C, w, x_t, n0, jn, until, since, layout)
@@ -464,11 +477,9 @@ def key_kernel(q_desc, k_desc, v_desc, do_desc, dq_desc, STATS, DELTA, DK, DV, D
     q_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], bar)
     do_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], bar)
     free = gl.allocate_shared_memory(gl.int64, [STAGES, 1], bar)
-    ds_full = gl.allocate_shared_memory(gl.int64, [2, 1], bar)
     mbarrier.init(kv_free, count=2)
     for i in gl.static_range(2):
         mbarrier.init(kv_full.index(i), count=1)
-        mbarrier.init(ds_full.index(i), count=2)
     for i in gl.static_range(STAGES):
         mbarrier.init(q_full.index(i), count=2)  # the copy of Q, and the statistics
         mbarrier.init(do_full.index(i), count=1)
@@ -476,7 +487,7 @@ def key_kernel(q_desc, k_desc, v_desc, do_desc, dq_desc, STATS, DELTA, DK, DV, D
     w = KeyWork(D, HEAD, BM, STAGES, GROUP, LEFT, RIGHT, TAIL, DQ, SCHEDULE,
                 (q_desc, k_desc, v_desc, do_desc, dq_desc), (STATS, DELTA, DK, DV, DQ_SUM),
                 (HK, NQ, NK, NQP, scale, qk_scale, lowest, highest), (q, do, k, v, lse, delta, ds, dq),
-                (kv_full, kv_free, q_full, do_full, free, ds_full))
+                (kv_full, kv_free, q_full, do_full, free))
     gl.warp_specialize([(_load, (w, )), (_first_consumer, (w, )), (_second_consumer, (w, ))], [4, 4], [240, 240])
 
 
