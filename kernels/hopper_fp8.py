@@ -1,18 +1,23 @@
 """Attention forward for Hopper (sm_90) with float8 e4m3 inputs, in Triton's Gluon dialect.
 
 Two kernels. `transpose` writes V as (B·Hk, D, Nk), keys innermost: float8 matrix products of Hopper (QGMMA) read both
-operands along the summed dimension, and P·V sums over keys. `forward` is persistent and warp-specialised: one producer
-warp streams blocks of K and transposed V by TMA into rings; two or three consumer warpgroups of 64 query rows each
-keep P in registers and pass a turn, so that one's matrix products run under another's softmax.
+operands along the summed dimension, and P·V sums over keys. `forward` is persistent and warp-specialised: one warp
+loads blocks of K and turned V by TMA into rings; two or three consumer warpgroups of 64 query rows each keep P in
+registers and pass a turn, so that one's matrix products run under another's softmax.
 
 The order of keys inside a group of 16 is free as long as P's columns and V's rows agree. `transpose` stores key
 8g + 2t + e at place 4t + 2g + e (g, e in 0..1, t in 0..3): a thread then holds its scores, as the first product leaves
 them, where the second wants its 8-bit operand, and P needs no exchange between threads.
+
+What each measured choice gave stands in kernels.hopper_fp8_plan. Names of Gluon: kernels.gluon_names.
 """
 
 from __future__ import annotations
 
+import math
+
 from kernels.gluon_names import (
+    NAMED_BARRIERS,
     constexpr_function,
     fence_async_shared,
     gl,
@@ -26,101 +31,243 @@ from kernels.gluon_names import (
     warpgroup_mma,
     warpgroup_mma_wait,
 )
+from kernels.hopper_plan import HEAD_BITS, ROW_BITS
 
 ROWS = gl.constexpr(64)  # query rows of a consumer
-LOG2_E, LN_2 = gl.constexpr(1.4426950408889634), gl.constexpr(0.6931471805599453)
-# P = 2^(score - m) is at most 2^8.5 = 362 of e4m3's 448: m is a row maximum minus OFFSET, and O is rescaled
-# only when a maximum grew by more than SLACK.
+SCALE_ROWS = gl.constexpr(128)  # rows that share a scale
+LOG2_E, LN_2 = gl.constexpr(math.log2(math.e)), gl.constexpr(math.log(2))
+# P = 2^(score - m) is at most 2^8.5 = 362 of e4m3's 448: m is a row's maximum minus OFFSET, and it follows that
+# maximum, and O is rescaled, only when it grew by more than SLACK.
 OFFSET, SLACK = gl.constexpr(6.0), gl.constexpr(2.5)
 FLOOR = gl.constexpr(-1.0e38)  # of m, below every score: a row that has seen no key yet has P = 0, not NaN
-SCALE_ROWS = gl.constexpr(128)  # rows that share a scale
-TURN = gl.constexpr(10)  # first of the named barriers
+TURN = gl.constexpr(NAMED_BARRIERS[0])
+ROW_FIELD, HEAD_FIELD, ROW_SHIFT, HEAD_SHIFT = (
+    gl.constexpr(n) for n in ((1 << ROW_BITS) - 1, (1 << HEAD_BITS) - 1, ROW_BITS, ROW_BITS + HEAD_BITS))
 
 
 # ---- V with its keys innermost -----------------------------------------------------------------------------------
-@gluon.jit
-def transpose(v, out, v_batch, v_head, v_row, kv_heads, nk, padded_nk, HEAD_DIM: gl.constexpr, KEYS: gl.constexpr):
-    """v: float8 (B, Hk, Nk, D) as bytes -> out (B·Hk, D, padded_nk), zeros after nk; KEYS keys a program."""
-    source: gl.constexpr = gl.BlockedLayout([16, 16], [512 // HEAD_DIM, HEAD_DIM // 16], [gl.num_warps(), 1], [1, 0])
-    target: gl.constexpr = gl.BlockedLayout([16, 16], [HEAD_DIM // 16, 512 // HEAD_DIM], [1, gl.num_warps()], [1, 0])
+@constexpr_function
+def _turned(head_dim, keys):
+    """(D, KEYS) with 16 keys of 16 columns a thread, keys first; lanes run along the columns, then along the keys."""
+    down = [[step, 0] for step in (16, 32, 64, 128) if step < head_dim]
+    along = [[0, step] for step in (16, 32, 64) if step < keys]
+    registers = [[0, 1], [0, 2], [0, 4], [0, 8], [1, 0], [2, 0], [4, 0], [8, 0]]
+    return gl.DistributedLinearLayout(registers, (down + along)[:5], (down + along)[5:], [], [head_dim, keys])
+
+
+@gluon.jit(do_not_specialize=["kv_heads", "nk"])
+def transpose(v, out, stride_b, stride_h, stride_n, kv_heads, nk, padded_nk, HEAD_DIM: gl.constexpr,
+              KEYS: gl.constexpr):
+    """v: bytes (B, Hk, Nk, D) -> out (B·Hk, D, padded_nk), zeros from nk on; KEYS keys of a head a program.
+
+    A thread holds 16 keys of 16 columns, read and written in pieces of 16 bytes; shared memory takes no part."""
+    ACROSS: gl.constexpr = HEAD_DIM // 16
+    source: gl.constexpr = gl.BlockedLayout([16, 16], [32 // ACROSS, ACROSS], [gl.num_warps(), 1], [1, 0])
+    target: gl.constexpr = _turned(HEAD_DIM, KEYS)
     start = gl.program_id(0) * KEYS
     head = gl.program_id(1)
     keys = start + gl.arange(0, KEYS, gl.SliceLayout(1, source))
     columns = gl.arange(0, HEAD_DIM, gl.SliceLayout(0, source))
-    corner = v + (head // kv_heads).to(gl.int64) * v_batch + (head % kv_heads).to(gl.int64) * v_head
-    tile = gl.load(corner + keys.to(gl.int64)[:, None] * v_row + columns[None, :], mask=(keys < nk)[:, None], other=0)
+    v += (head // kv_heads).to(gl.int64) * stride_b + (head % kv_heads).to(gl.int64) * stride_h
+    tile = gl.load(v + keys.to(gl.int64)[:, None] * stride_n + columns[None, :], mask=(keys < nk)[:, None], other=0)
     tile = gl.permute(gl.reshape(tile, [KEYS // 16, 2, 4, 2, HEAD_DIM]), (4, 0, 2, 1, 3))
-    tile = gl.convert_layout(gl.reshape(tile, [HEAD_DIM, KEYS]), target)
+    tile = gl.convert_layout(gl.reshape(tile, [HEAD_DIM, KEYS]), target, assert_trivial=True)
     rows = gl.arange(0, HEAD_DIM, gl.SliceLayout(1, target))
     places = start + gl.arange(0, KEYS, gl.SliceLayout(0, target))
-    corner = out + head.to(gl.int64) * HEAD_DIM * padded_nk
-    gl.store(corner + rows.to(gl.int64)[:, None] * padded_nk + places[None, :], tile,
-             mask=(places < padded_nk)[None, :])
+    out += head.to(gl.int64) * HEAD_DIM * padded_nk
+    gl.store(out + rows.to(gl.int64)[:, None] * padded_nk + places[None, :], tile)
+
+
+# ---- turns of the consumers --------------------------------------------------------------------------------------
+@gluon.jit
+def _take_turn(ME: gl.constexpr, C: gl.constexpr):
+    if C.turns:
+        named_sync(TURN + ME, 256)
+
+
+@gluon.jit
+def _pass_turn(ME: gl.constexpr, C: gl.constexpr):
+    if C.turns:
+        named_arrive(TURN + (ME + 1) % C.consumers, 256)
 
 
 # ---- tiles -------------------------------------------------------------------------------------------------------
 @gluon.jit
-def _tile(tile, nq, heads, GROUP: gl.constexpr, BLOCK_M: gl.constexpr):
-    """First row, batch, query head and key head of a tile; the last rows of a head come first."""
-    blocks = gl.cdiv(nq, BLOCK_M)
-    batch_head = tile // blocks
-    batch = batch_head // heads
-    head = batch_head - batch * heads
-    return (blocks - 1 - (tile - batch_head * blocks)) * BLOCK_M, batch, head, head // GROUP
+def _tile(word, call, C: gl.constexpr):
+    """Row, head and batch of a tile, its key head and the latter over the batch."""
+    heads, group = call[3], call[4]
+    row = (word & ROW_FIELD).to(gl.int32) * (C.consumers * ROWS)
+    head = ((word >> ROW_SHIFT) & HEAD_FIELD).to(gl.int32)
+    batch = (word >> HEAD_SHIFT).to(gl.int32)
+    kv_head = head // group
+    return row, head, batch, kv_head, batch * (heads // group) + kv_head
 
 
 @gluon.jit
-def _key_blocks(end, nq, nk, CAUSAL: gl.constexpr, BLOCK_N: gl.constexpr):
-    """Blocks of keys that query rows before `end` see."""
-    if CAUSAL:
-        return gl.cdiv(gl.maximum(gl.minimum(gl.minimum(end, nq) + nk - nq, nk), 0), BLOCK_N)
-    else:
-        return gl.cdiv(nk, BLOCK_N)
+def _key_blocks(end, nq, nk, C: gl.constexpr):
+    """Blocks of keys that the query rows before `end` see."""
+    if C.causal:
+        nk = gl.maximum(gl.minimum(gl.minimum(end, nq) + nk - nq, nk), 0)
+    return gl.cdiv(nk, C.block_n)
 
 
-# ---- the producer ------------------------------------------------------------------------------------------------
+# ---- the loading warp --------------------------------------------------------------------------------------------
 @gluon.jit
-def _fill(source, coordinates, full, empty, ring, step, STAGES: gl.constexpr):
-    stage = step % STAGES
-    mbarrier.wait(empty.index(stage), ((step // STAGES) & 1) ^ 1)
+def _fill(source, coordinates, full, free, ring, step, C: gl.constexpr):
+    stage = step % C.stages
+    mbarrier.wait(free.index(stage), ((step // C.stages) & 1) ^ 1)
     mbarrier.expect(full.index(stage), source.block_type.nbytes)
     tma_load(source, coordinates, full.index(stage), ring.index(stage))
 
 
 @gluon.jit
-def _produce(sources, barriers, rings, scales, lse, tiles, width, scale, heads, nq, nk, count, CONSUMERS: gl.constexpr,
-             GROUP: gl.constexpr, BLOCK_N: gl.constexpr, STAGES: gl.constexpr, CAUSAL: gl.constexpr,
-             BLOCK_SCALES: gl.constexpr, LINEAR: gl.constexpr):
+def _load(sources, barriers, rings, scales, call, C: gl.constexpr):
     """Load what the consumers ask for, in the order of use: K runs one block ahead of V."""
     q_source, k_source, v_source, _ = sources
-    q_full, q_empty, k_full, k_empty, v_full, v_empty = barriers
+    q_full, q_free, k_full, k_free, v_full, v_free = barriers
     q_ring, k_ring, v_ring, _, _ = rings
-    BLOCK_M: gl.constexpr = CONSUMERS * ROWS
-    mine = tiles + gl.program_id(0) * width
+    _, tiles, width, _, _, nq, nk, _ = call
+    CONSUMERS: gl.constexpr = C.consumers
+    BN: gl.constexpr = C.block_n
+    tiles += gl.program_id(0) * width
     step = 0
     turn = 0
-    tile = gl.load(mine)
-    while tile < count:
-        row, batch, head, kv_head = _tile(tile, nq, heads, GROUP, BLOCK_M)
-        kv_all = batch * (heads // GROUP) + kv_head
-        blocks = gl.maximum(_key_blocks(row + BLOCK_M, nq, nk, CAUSAL, BLOCK_N), 1)
-        last = (blocks - 1) * BLOCK_N
-        _fill(k_source, [batch, kv_head, last, 0], k_full, k_empty, k_ring, step, STAGES)
-        for consumer in gl.static_range(CONSUMERS):
-            mbarrier.wait(q_empty.index(consumer), (turn & 1) ^ 1)
-            mbarrier.expect(q_full.index(consumer), q_source.block_type.nbytes)
-            tma_load(q_source, [batch, head, row + consumer * ROWS, 0], q_full.index(consumer), q_ring.index(consumer))
-        for j in range(1, blocks):
-            _fill(k_source, [batch, kv_head, last - j * BLOCK_N, 0], k_full, k_empty, k_ring, step + 1, STAGES)
-            _fill(v_source, [kv_all, 0, last - (j - 1) * BLOCK_N], v_full, v_empty, v_ring, step, STAGES)
+    word = gl.load(tiles)
+    while word >= 0:
+        row, head, batch, kv_head, kv_all = _tile(word, call, C)
+        blocks = gl.maximum(_key_blocks(row + CONSUMERS * ROWS, nq, nk, C), 1)
+        last = (blocks - 1) * BN
+        _fill(k_source, [batch, kv_head, last, 0], k_full, k_free, k_ring, step, C)  # before Q, which may be in use
+        for c in gl.static_range(CONSUMERS):
+            mbarrier.wait(q_free.index(c), (turn & 1) ^ 1)
+            mbarrier.expect(q_full.index(c), q_source.block_type.nbytes)
+            tma_load(q_source, [batch, head, row + c * ROWS, 0], q_full.index(c), q_ring.index(c))
+        for block in range(1, blocks):
+            _fill(k_source, [batch, kv_head, last - block * BN, 0], k_full, k_free, k_ring, step + 1, C)
+            _fill(v_source, [kv_all, 0, last - (block - 1) * BN], v_full, v_free, v_ring, step, C)
             step += 1
-        _fill(v_source, [kv_all, 0, 0], v_full, v_empty, v_ring, step, STAGES)
+        _fill(v_source, [kv_all, 0, 0], v_full, v_free, v_ring, step, C)
         step += 1
         turn += 1
-        tile = gl.load(mine + turn)
+        word = gl.load(tiles + turn)
 
 
-# ---- the consumers -----------------------------------------------------------------------------------------------
+# ---- matrix products and softmax of a consumer -------------------------------------------------------------------
+@constexpr_function
+def _accumulator(columns):
+    return gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, columns, 32])
+
+
+@constexpr_function
+def _operand(columns):
+    return gl.DotOperandLayout(operand_index=0, parent=_accumulator(columns), k_width=4)
+
+
+@gluon.jit
+def _scores(q, k_ring, stage, C: gl.constexpr):
+    BN: gl.constexpr = C.block_n
+    k = k_ring.index(stage).reshape([BN, C.head_dim]).permute((1, 0))
+    zero = gl.zeros([ROWS, BN], gl.float32, _accumulator(BN))
+    return warpgroup_mma(q, k, zero, use_acc=False, is_async=True)
+
+
+@gluon.jit
+def _values(p, v_ring, stage, acc, C: gl.constexpr):
+    v = v_ring.index(stage).reshape([C.head_dim, C.block_n]).permute((1, 0))
+    return warpgroup_mma(p, v, acc, is_async=True)
+
+
+@gluon.jit
+def _row_sums(p, ones, total, C: gl.constexpr):
+    """With `linear`: total (64, 8) and the row sums of P as rounded, by a product with 1."""
+    if C.linear:
+        p = gl.convert_layout(p, _operand(8), assert_trivial=True)
+        return warpgroup_mma(p, ones.permute((1, 0)), total, is_async=True)
+    else:
+        return total
+
+
+@gluon.jit
+def _after_values(acc, total, free, stage, C: gl.constexpr):
+    """Wait for P·V, and with `linear` for the row sums, and hand its V back."""
+    if C.linear:
+        acc, total = warpgroup_mma_wait(0, deps=(acc, total))
+    else:
+        acc = warpgroup_mma_wait(0, deps=(acc,))
+    mbarrier.arrive(free.index(stage), count=1)
+    return acc, total
+
+
+@gluon.jit
+def _masked(s, row, column, nq, nk, C: gl.constexpr):
+    """Scores (64, BLOCK_N), whose first row and column are given, with -inf where the key is not seen."""
+    columns = column + gl.arange(0, C.block_n, gl.SliceLayout(0, s.type.layout))
+    if C.causal:
+        rows = row + nk - nq + gl.arange(0, ROWS, gl.SliceLayout(1, s.type.layout))
+        return gl.where(columns[None, :] <= gl.minimum(rows, nk - 1)[:, None], s, float("-inf"))
+    else:
+        return gl.where((columns < nk)[None, :], s, float("-inf"))
+
+
+@gluon.jit
+def _like_rows(x, y):
+    """x (64,) in the layout of the rows of y (64, n)."""
+    return gl.convert_layout(x, gl.SliceLayout(1, y.type.layout))
+
+
+@gluon.jit
+def _powers(s, unit, m, C: gl.constexpr):
+    """P = 2^(s·unit - m) before rounding and its row sums inside a thread, (64, 8), whose lanes are added once a tile.
+    With `linear` the scores as they are: `_words` makes P of them and `_row_sums` the sums."""
+    if C.linear:
+        return s, 0.0
+    else:
+        p = gl.exp2(s * unit - m[:, None])
+        return p, gl.sum(gl.reshape(p, [ROWS, C.block_n // 8, 8]), 1)
+
+
+# four values of P to a word
+ROUND = gl.constexpr(
+    "{ .reg .b16 low, high; cvt.rn.satfinite.e4m3x2.f32 low, $2, $1; cvt.rn.satfinite.e4m3x2.f32 high, $4, $3;"
+    " mov.b32 $0, {low, high}; }")
+# 2^x in e4m3 by its bits, 8 (x + 7) rounded: linear between powers of two. Operands: four scores, slope, shift.
+LINEAR_POWER = gl.constexpr(
+    "{ .reg .f32 x<4>; .reg .b32 low, high; " + " ".join(
+        f"fma.rn.sat.f32 x{i}, ${1 + i}, $5, $6; fma.rn.f32 x{i}, x{i}, 0f43000000, 0f4B400000;" for i in range(4))
+    + " prmt.b32 low, x0, x1, 0x0040; prmt.b32 high, x2, x3, 0x0040; prmt.b32 $0, low, high, 0x5410; }")
+LINEAR_SHIFT = gl.constexpr((56 - 0.34) / 128)  # the line is above 2^x by 4 % on average
+
+
+@gluon.jit
+def _words(p, unit, m, C: gl.constexpr):
+    """P (64, BLOCK_N), with `linear` the scores, as e4m3, four to a word (64, BLOCK_N / 4), columns in the order of
+    `transpose`: Triton carries a byte from one iteration to the next in a register of its own.
+
+    After the wait for the product that reads the last P: a write before it makes ptxas serialise the products."""
+    p = gl.permute(gl.reshape(p, [ROWS, C.block_n // 16, 2, 4, 2]), (0, 1, 3, 4, 2))
+    even, odd = gl.split(gl.reshape(p, [ROWS, C.block_n // 4, 2, 2]))
+    p0, p1 = gl.split(even)
+    p2, p3 = gl.split(odd)
+    if C.linear:
+        slope, p0 = gl.broadcast(gl.to_tensor(unit) * 0.0625, p0)
+        shift, p0 = gl.broadcast((LINEAR_SHIFT - _like_rows(m, p0) * 0.0625)[:, None], p0)
+        return gl.inline_asm_elementwise(LINEAR_POWER, "=r,f,f,f,f,f,f", [p0, p1, p2, p3, slope, shift],
+                                         dtype=gl.int32, is_pure=False, pack=1)
+    else:
+        return gl.inline_asm_elementwise(ROUND, "=r,f,f,f,f", [p0, p1, p2, p3], dtype=gl.int32, is_pure=False, pack=1)
+
+
+@gluon.jit
+def _unpacked(words, C: gl.constexpr):
+    """Words as P in e4m3 (64, BLOCK_N), an operand in registers: renamed only."""
+    pairs = gl.join(words, words)
+    fours = gl.reshape(gl.join(pairs, pairs), [ROWS, C.block_n])
+    # in this layout's order of registers four neighbours are a word
+    fours = gl.convert_layout(fours, _operand(C.head_dim), assert_trivial=True)
+    return gl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r,r,r,r", [fours], dtype=gl.float8e4nv, is_pure=True,
+                                     pack=4)
+
+
 @constexpr_function
 def _rescale_code(n):
     """PTX: a thread's n values of two rows times theirs of alpha, skipped where alpha is 1 in the whole warp."""
@@ -136,9 +283,9 @@ def _rescale_registers(n):
 
 
 @gluon.jit
-def _rescale(acc, alpha):
+def _rescale(acc, alpha, C: gl.constexpr):
     """acc (64, D) times alpha (64,)."""
-    SIZE: gl.constexpr = acc.shape[1] // 2  # a thread's share
+    SIZE: gl.constexpr = C.head_dim // 2  # a thread's share
     if SIZE <= 64:
         acc, alpha = gl.broadcast(acc, gl.expand_dims(alpha, 1))
         return gl.inline_asm_elementwise(_rescale_code(SIZE), _rescale_registers(SIZE), [acc, alpha],
@@ -148,369 +295,206 @@ def _rescale(acc, alpha):
 
 
 @gluon.jit
-def _masked(s, row, column, nq, nk, CAUSAL: gl.constexpr):
-    """Scores (64, BLOCK_N) whose first row and column are given; -inf where the key is not seen."""
-    BLOCK_N: gl.constexpr = s.shape[1]
-    columns = column + gl.arange(0, BLOCK_N, gl.SliceLayout(0, s.type.layout))
-    if CAUSAL:
-        rows = row + nk - nq + gl.arange(0, ROWS, gl.SliceLayout(1, s.type.layout))
-        rows = gl.minimum(rows, nk - 1)
-        return gl.where(columns[None, :] <= rows[:, None], s, float("-inf"))
-    else:
-        return gl.where((columns < nk)[None, :], s, float("-inf"))
-
-
-@gluon.jit
-def _lane_sums(p):
-    """Row sums of (64, BLOCK_N) inside a thread, (64, 8): the lanes are added once a tile."""
-    BLOCKS: gl.constexpr = p.shape[1] // 8
-    return gl.sum(gl.reshape(p, [ROWS, BLOCKS, 8]), 1)
-
-
-ROUND = gl.constexpr(
-    "{ .reg .b16 low, high; cvt.rn.satfinite.e4m3x2.f32 low, $2, $1; cvt.rn.satfinite.e4m3x2.f32 high, $4, $3;"
-    " mov.b32 $0, {low, high}; }")
-# 2^x in e4m3 by its bits, 8 (x + 7) rounded: linear between powers of two. Operands: four scores, slope, shift.
-LINEAR_POWER = gl.constexpr(
-    "{ .reg .f32 x<4>; .reg .b32 low, high; " + " ".join(
-        f"fma.rn.sat.f32 x{i}, ${1 + i}, $5, $6; fma.rn.f32 x{i}, x{i}, 0f43000000, 0f4B400000;" for i in range(4))
-    + " prmt.b32 low, x0, x1, 0x0040; prmt.b32 high, x2, x3, 0x0040; prmt.b32 $0, low, high, 0x5410; }")
-LINEAR_SHIFT = gl.constexpr((56 - 0.34) / 128)  # the line is above 2^x by 4 % on average
-
-
-@gluon.jit
-def _quarters(x):
-    """(64, BLOCK_N) as four (64, BLOCK_N / 4), columns in the order of `transpose`: a renaming of registers."""
-    QUARTER: gl.constexpr = x.shape[1] // 4
-    GROUPS: gl.constexpr = x.shape[1] // 16
-    x = gl.permute(gl.reshape(x, [ROWS, GROUPS, 2, 4, 2]), (0, 1, 3, 4, 2))
-    a, b = gl.split(gl.reshape(x, [ROWS, QUARTER, 2, 2]))
-    x0, x1 = gl.split(a)
-    x2, x3 = gl.split(b)
-    return x0, x1, x2, x3
-
-
-@gluon.jit
-def _operand(words, layout: gl.constexpr):
-    """Words (64, BLOCK_N / 4) of four e4m3 each as the second product's operand (64, BLOCK_N)."""
-    BLOCK_N: gl.constexpr = words.shape[1] * 4
-    pairs = gl.join(words, words)
-    fours = gl.reshape(gl.join(pairs, pairs), [ROWS, BLOCK_N])
-    fours = gl.convert_layout(fours, layout, assert_trivial=True)  # in whose order a thread's columns are neighbours
-    return gl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r,r,r,r", [fours], dtype=gl.float8e4nv, is_pure=True,
-                                     pack=4)
-
-
-@gluon.jit
-def _powers(s, unit, m, LINEAR: gl.constexpr):
-    """P = 2^(s·unit - m) before rounding and its row sums (64, 8); with LINEAR the scores, and `_ones` makes the sums."""
-    if LINEAR:
-        return s, 0.0
-    else:
-        p = gl.exp2(s * unit - m[:, None])
-        return p, _lane_sums(p)
-
-
-@gluon.jit
-def _words(p, unit, m, LINEAR: gl.constexpr):
-    """P (64, BLOCK_N), with LINEAR the scores, as e4m3, four to a word: Triton carries a byte from one iteration to the
-    next in a register of its own. After the wait for the product that reads the last P: a write before it makes ptxas
-    serialise the products."""
-    p0, p1, p2, p3 = _quarters(p)
-    if LINEAR:
-        slope, p0 = gl.broadcast(gl.to_tensor(unit) * 0.0625, p0)
-        shift, p0 = gl.broadcast((LINEAR_SHIFT - _like_rows(m, p0) * 0.0625)[:, None], p0)
-        return gl.inline_asm_elementwise(LINEAR_POWER, "=r,f,f,f,f,f,f", [p0, p1, p2, p3, slope, shift],
-                                         dtype=gl.int32, is_pure=False, pack=1)
-    else:
-        return gl.inline_asm_elementwise(ROUND, "=r,f,f,f,f", [p0, p1, p2, p3], dtype=gl.int32, is_pure=False, pack=1)
-
-
-@gluon.jit
-def _like_rows(x, y):
-    """x (64,) in the layout of the rows of y (64, n)."""
-    return gl.convert_layout(x, gl.SliceLayout(1, y.type.layout))
-
-
-@gluon.jit
-def _take_turn(CONSUMER: gl.constexpr, TURNS: gl.constexpr):
-    if TURNS:
-        named_sync(TURN + CONSUMER, 256)
-
-
-@gluon.jit
-def _pass_turn(CONSUMER: gl.constexpr, CONSUMERS: gl.constexpr, TURNS: gl.constexpr):
-    if TURNS:
-        named_arrive(TURN + (CONSUMER + 1) % CONSUMERS, 256)
-
-
-@gluon.jit
-def _skip(barriers, step, STAGES: gl.constexpr):
-    """Hand on a block that this consumer does not need."""
-    _, _, k_full, k_empty, v_full, v_empty = barriers
-    stage = step % STAGES
-    mbarrier.wait(k_full.index(stage), (step // STAGES) & 1)
-    mbarrier.arrive(k_empty.index(stage), count=1)
-    mbarrier.wait(v_full.index(stage), (step // STAGES) & 1)
-    mbarrier.arrive(v_empty.index(stage), count=1)
-
-
-@gluon.jit
-def _scores(q, k_ring, stage, layout: gl.constexpr):
-    BLOCK_N: gl.constexpr = k_ring.shape[3]
-    D: gl.constexpr = k_ring.shape[4]
-    k = k_ring.index(stage).reshape([BLOCK_N, D]).permute((1, 0))
-    return warpgroup_mma(q, k, gl.zeros([ROWS, BLOCK_N], gl.float32, layout), use_acc=False, is_async=True)
-
-
-@gluon.jit
-def _values(p, v_ring, stage, acc):
-    D: gl.constexpr = v_ring.shape[2]
-    BLOCK_N: gl.constexpr = v_ring.shape[3]
-    return warpgroup_mma(p, v_ring.index(stage).reshape([D, BLOCK_N]).permute((1, 0)), acc, is_async=True)
-
-
-@gluon.jit
-def _ones(p, ones, l):
-    """l (64, 8) and the row sums of P as rounded, by a product with 1."""
-    p = gl.convert_layout(p, gl.DotOperandLayout(0, l.type.layout, 4), assert_trivial=True)
-    return warpgroup_mma(p, ones.permute((1, 0)), l, is_async=True)
-
-
-@gluon.jit
-def _after_values(barriers, stage, token, l_token, LINEAR: gl.constexpr):
-    """Wait for P·V, and with LINEAR for the row sums, and hand its V back."""
-    if LINEAR:
-        acc, l = warpgroup_mma_wait(0, deps=(token, l_token))
-    else:
-        acc = warpgroup_mma_wait(0, deps=(token,))
-        l = l_token
-    mbarrier.arrive(barriers[5].index(stage), count=1)
-    return acc, l
-
-
-@gluon.jit
-def _step(q, barriers, rings, step, more, p, acc, m, l, unit, v_factor, row, column, nq, nk, CONSUMER: gl.constexpr,
-          CONSUMERS: gl.constexpr, STAGES: gl.constexpr, CAUSAL: gl.constexpr, BLOCK_SCALES: gl.constexpr,
-          LINEAR: gl.constexpr, ORDER: gl.constexpr, TURNS: gl.constexpr, s_layout: gl.constexpr):
+def _step(q, barriers, rings, step, more, words, acc, m, total, unit, ratio, row, column, nq, nk, ME: gl.constexpr,
+          C: gl.constexpr):
     """Scores of the next block, P·V of this one, softmax of the next. unit: from its scores to powers of two.
-    v_factor: the scale of this block's values over the next one's. column: the next block's first."""
-    _, _, k_full, k_empty, v_full, v_empty = barriers
+    ratio: the scale of this block's values over the next one's. column: the next block's first."""
+    _, _, k_full, k_free, v_full, v_free = barriers
     _, k_ring, v_ring, ones, _ = rings
-    BLOCK_N: gl.constexpr = k_ring.shape[3]
-    k_stage = (step + 1) % STAGES
-    v_stage = step % STAGES
-    operand = _operand(p, gl.DotOperandLayout(0, acc.type.layout, 4))
-    _take_turn(CONSUMER, TURNS)
-    if ORDER != 2:
-        s_token = _scores(q, k_ring, k_stage, s_layout)
-    mbarrier.wait(v_full.index(v_stage), (step // STAGES) & 1)
-    token = _values(operand, v_ring, v_stage, acc)
-    l_token = _ones(operand, ones, l) if LINEAR else l
-    if ORDER == 2:
-        acc, l = _after_values(barriers, v_stage, token, l_token, LINEAR)
-        s_token = _scores(q, k_ring, k_stage, s_layout)
-    _pass_turn(CONSUMER, CONSUMERS, TURNS)
-    s = warpgroup_mma_wait(0 if ORDER == 2 else 2 if LINEAR else 1, deps=(s_token,))
-    mbarrier.arrive(k_empty.index(k_stage), count=1)
-    if CAUSAL == 2:  # the diagonal may cross two blocks
-        if column + BLOCK_N > row + nk - nq + 1:
-            s = _masked(s, row, column, nq, nk, CAUSAL)
+    k_stage = (step + 1) % C.stages
+    v_stage = step % C.stages
+    p = _unpacked(words, C)
+    _take_turn(ME, C)
+    if C.order != 2:
+        s = _scores(q, k_ring, k_stage, C)
+    mbarrier.wait(v_full.index(v_stage), (step // C.stages) & 1)
+    acc = _values(p, v_ring, v_stage, acc, C)
+    total = _row_sums(p, ones, total, C)
+    if C.order == 2:
+        acc, total = _after_values(acc, total, v_free, v_stage, C)
+        s = _scores(q, k_ring, k_stage, C)
+    _pass_turn(ME, C)
+    s = warpgroup_mma_wait(0 if C.order == 2 else 2 if C.linear else 1, deps=(s,))
+    mbarrier.arrive(k_free.index(k_stage), count=1)
+    if C.edge:  # noqa: SIM102  one is the compiler's, one the kernel's
+        if column + C.block_n > row + nk - nq + 1:
+            s = _masked(s, row, column, nq, nk, C)
     top = gl.max(s, 1) * unit - OFFSET
     new = gl.where(top > m + SLACK, top, m)
     alpha = gl.exp2(m - new)
-    if ORDER == 1:
-        acc, l = _after_values(barriers, v_stage, token, l_token, LINEAR)
-    p, sums = _powers(s, unit, new, LINEAR)
+    if C.order == 1:
+        acc, total = _after_values(acc, total, v_free, v_stage, C)
+    s, sums = _powers(s, unit, new, C)
     # this wait ends a basic block, so that ptxas cannot lift the wait for P·V above the softmax
-    following = (step + 2) % STAGES
-    mbarrier.wait(k_full.index(following), ((step + 2) // STAGES) & 1, pred=more)
-    if ORDER == 0:
-        acc, l = _after_values(barriers, v_stage, token, l_token, LINEAR)
-    p = _words(p, unit, new, LINEAR)
-    acc = _rescale(acc, _like_rows(alpha * v_factor if BLOCK_SCALES else alpha, acc))
-    l = l * _like_rows(alpha, l)[:, None]
-    if not LINEAR:
-        l += sums
-    return p, acc, new, l
+    mbarrier.wait(k_full.index((step + 2) % C.stages), ((step + 2) // C.stages) & 1, pred=more)
+    if C.order == 0:
+        acc, total = _after_values(acc, total, v_free, v_stage, C)
+    words = _words(s, unit, new, C)
+    acc = _rescale(acc, _like_rows(alpha * ratio if C.block_scales else alpha, acc), C)
+    total = total * _like_rows(alpha, total)[:, None]
+    if not C.linear:
+        total += sums
+    return words, acc, new, total
+
+
+# ---- a consumer --------------------------------------------------------------------------------------------------
+@gluon.jit
+def _skip(barriers, step, more, ME: gl.constexpr, C: gl.constexpr):
+    """Hand on a block that this consumer does not see, and its turn where `more` blocks follow."""
+    _, _, k_full, k_free, v_full, v_free = barriers
+    stage = step % C.stages
+    mbarrier.wait(k_full.index(stage), (step // C.stages) & 1)
+    mbarrier.arrive(k_free.index(stage), count=1)
+    mbarrier.wait(v_full.index(stage), (step // C.stages) & 1)
+    mbarrier.arrive(v_free.index(stage), count=1)
+    if more:
+        _take_turn(ME, C)
+        _pass_turn(ME, C)
 
 
 @gluon.jit
-def _consume(CONSUMER: gl.constexpr, sources, barriers, rings, scales, lse, tiles, width, scale, heads, nq, nk, count,
-             CONSUMERS: gl.constexpr, GROUP: gl.constexpr, BLOCK_N: gl.constexpr, STAGES: gl.constexpr,
-             CAUSAL: gl.constexpr, BLOCK_SCALES: gl.constexpr, LINEAR: gl.constexpr, ORDER: gl.constexpr, TURNS: gl.constexpr, Q_REGISTERS: gl.constexpr):
+def _consume(ME: gl.constexpr, sources, barriers, rings, scales, call, C: gl.constexpr):
     """64 rows of each tile: out and LSE. Blocks of keys from the last one seen backwards."""
-    q_source, _, _, o_source = sources
-    q_full, q_empty, k_full, k_empty, v_full, v_empty = barriers
+    q_full, q_free, k_full, k_free, v_full, v_free = barriers
     q_ring, k_ring, v_ring, ones, o_ring = rings
     q_scale, q_head, q_block, k_scale, k_head, k_block, v_scale, v_head, v_block = scales
-    BLOCK_M: gl.constexpr = CONSUMERS * ROWS
-    D: gl.constexpr = q_source.block_type.shape[3]
-    s_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_N, 32])
-    o_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, D, 32])
-    l_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, 8, 32])
-    row_layout: gl.constexpr = gl.SliceLayout(1, s_layout)
-    mine = tiles + gl.program_id(0) * width
+    lse, tiles, width, heads, _, nq, nk, scale = call
+    D: gl.constexpr = C.head_dim
+    BN: gl.constexpr = C.block_n
+    row_layout: gl.constexpr = gl.SliceLayout(1, _accumulator(BN))
+    tiles += gl.program_id(0) * width
     step = 0
     turn = 0
-    if CONSUMER == CONSUMERS - 1:
-        _pass_turn(CONSUMER, CONSUMERS, TURNS)  # consumer 0 goes first
-    tile = gl.load(mine)
-    while tile < count:
-        row, batch, head, kv_head = _tile(tile, nq, heads, GROUP, BLOCK_M)
-        kv_all = batch * (heads // GROUP) + kv_head
-        head += batch * heads
-        all_blocks = gl.maximum(_key_blocks(row + BLOCK_M, nq, nk, CAUSAL, BLOCK_N), 1)
-        row += CONSUMER * ROWS
-        blocks = gl.where(row < nq, _key_blocks(row + ROWS, nq, nk, CAUSAL, BLOCK_N), 0)
-        q_unit = scale * LOG2_E * gl.load(q_scale + head * q_head + row // SCALE_ROWS * q_block,
-                                          mask=row < nq, other=0.0)
-        k_scales = k_scale + kv_all * k_head
-        v_scales = v_scale + kv_all * v_head
+    if C.consumers - 1 == ME:
+        _pass_turn(ME, C)  # consumer 0 goes first
+    word = gl.load(tiles)
+    while word >= 0:
+        row, head, batch, _, kv_all = _tile(word, call, C)
+        all_blocks = gl.maximum(_key_blocks(row + C.consumers * ROWS, nq, nk, C), 1)
+        row += ME * ROWS
+        blocks = gl.where(row < nq, _key_blocks(row + ROWS, nq, nk, C), 0)
         for left in range(blocks, all_blocks):
-            _skip(barriers, step, STAGES)
-            if left > 0:
-                _take_turn(CONSUMER, TURNS)
-                _pass_turn(CONSUMER, CONSUMERS, TURNS)
+            _skip(barriers, step, left > 0, ME, C)
             step += 1
-        mbarrier.wait(q_full.index(CONSUMER), turn & 1)
+        both = batch * heads + head
         rows = row + gl.arange(0, ROWS, row_layout)
-        acc = gl.zeros([ROWS, D], gl.float32, o_layout)
+        acc = gl.zeros([ROWS, D], gl.float32, _accumulator(D))
+        mbarrier.wait(q_full.index(ME), turn & 1)
         if blocks == 0:
-            mbarrier.arrive(q_empty.index(CONSUMER), count=1)
-            gl.store(lse + head.to(gl.int64) * nq + rows, float("-inf"), mask=rows < nq)
+            mbarrier.arrive(q_free.index(ME), count=1)
+            gl.store(lse + both.to(gl.int64) * nq + rows, float("-inf"), mask=rows < nq)
         else:
-            q = q_ring.index(CONSUMER).reshape([ROWS, D])
-            if Q_REGISTERS:
-                q = q.load(gl.DotOperandLayout(0, s_layout, 4))
-                mbarrier.arrive(q_empty.index(CONSUMER), count=1)
-            stage = step % STAGES
-            column = (blocks - 1) * BLOCK_N
+            q = q_ring.index(ME).reshape([ROWS, D])
+            if C.q_registers:
+                q = q.load(_operand(BN))
+                mbarrier.arrive(q_free.index(ME), count=1)
+            stage = step % C.stages
+            column = (blocks - 1) * BN
+            q_unit = scale * LOG2_E * gl.load(q_scale + both * q_head + row // SCALE_ROWS * q_block)
+            k_scales = k_scale + kv_all * k_head
+            v_scales = v_scale + kv_all * v_head
             unit = q_unit * gl.load(k_scales + column // SCALE_ROWS * k_block)
-            mbarrier.wait(k_full.index(stage), (step // STAGES) & 1)
-            s = warpgroup_mma_wait(0, deps=(_scores(q, k_ring, stage, s_layout),))
-            mbarrier.arrive(k_empty.index(stage), count=1)
-            s = _masked(s, row, column, nq, nk, CAUSAL)
+            ratio = 1.0
+            mbarrier.wait(k_full.index(stage), (step // C.stages) & 1)
+            s = warpgroup_mma_wait(0, deps=(_scores(q, k_ring, stage, C),))
+            mbarrier.arrive(k_free.index(stage), count=1)
+            s = _masked(s, row, column, nq, nk, C)
             m = gl.maximum(gl.max(s, 1) * unit - OFFSET, FLOOR)
-            p, l = _powers(s, unit, m, LINEAR)
-            if LINEAR:
-                l = gl.zeros([ROWS, 8], gl.float32, l_layout)
-            p = _words(p, unit, m, LINEAR)
-            mbarrier.wait(k_full.index((step + 1) % STAGES), ((step + 1) // STAGES) & 1, pred=blocks > 1)
-            v_factor = 1.0
-            for j in range(1, blocks):
-                column -= BLOCK_N
-                if BLOCK_SCALES:
+            s, total = _powers(s, unit, m, C)
+            if C.linear:
+                total = gl.zeros([ROWS, 8], gl.float32, _accumulator(8))
+            words = _words(s, unit, m, C)
+            mbarrier.wait(k_full.index((step + 1) % C.stages), ((step + 1) // C.stages) & 1, pred=blocks > 1)
+            for block in range(1, blocks):
+                column -= BN
+                if C.block_scales:
                     unit = q_unit * gl.load(k_scales + column // SCALE_ROWS * k_block)
-                    place = v_scales + column // SCALE_ROWS * v_block
-                    v_factor = gl.load(place + v_block) / gl.load(place)
-                p, acc, m, l = _step(q, barriers, rings, step, j + 1 < blocks, p, acc, m, l, unit, v_factor, row,
-                                     column, nq, nk, CONSUMER, CONSUMERS, STAGES, CAUSAL, BLOCK_SCALES, LINEAR,
-                                     ORDER, TURNS, s_layout)
+                    ratio = (gl.load(v_scales + (column + BN) // SCALE_ROWS * v_block)
+                             / gl.load(v_scales + column // SCALE_ROWS * v_block))
+                words, acc, m, total = _step(q, barriers, rings, step, block + 1 < blocks, words, acc, m, total, unit,
+                                             ratio, row, column, nq, nk, ME, C)
                 step += 1
-            if not Q_REGISTERS:
-                mbarrier.arrive(q_empty.index(CONSUMER), count=1)  # the next Q loads under the rest of this tile
-            stage = step % STAGES
-            mbarrier.wait(v_full.index(stage), (step // STAGES) & 1)
-            operand = _operand(p, gl.DotOperandLayout(0, o_layout, 4))
-            token = _values(operand, v_ring, stage, acc)
-            l_token = _ones(operand, ones, l) if LINEAR else l
-            acc, l = _after_values(barriers, stage, token, l_token, LINEAR)
-            total = gl.convert_layout(gl.max(l, 1) if LINEAR else gl.sum(l, 1), row_layout)
+            if not C.q_registers:
+                mbarrier.arrive(q_free.index(ME), count=1)  # the next Q loads under the rest of this tile
+            stage = step % C.stages
+            p = _unpacked(words, C)
+            mbarrier.wait(v_full.index(stage), (step // C.stages) & 1)
+            acc = _values(p, v_ring, stage, acc, C)
+            total = _row_sums(p, ones, total, C)
+            acc, total = _after_values(acc, total, v_free, stage, C)
             step += 1
-            gl.store(lse + head.to(gl.int64) * nq + rows, (m + gl.log2(total)) * LN_2, mask=rows < nq)
-            # a row that saw no key has total 0: 0 / 1
+            total = gl.convert_layout(gl.max(total, 1) if C.linear else gl.sum(total, 1), row_layout)
+            gl.store(lse + both.to(gl.int64) * nq + rows, (m + gl.log2(total)) * LN_2, mask=rows < nq)
+            # a row that saw no key: 0 / 1; acc is in units of the scale of the first block of values
             factor = gl.load(v_scales) / gl.where(total > 0.0, total, 1.0)
             acc = acc * _like_rows(factor, acc)[:, None]
         tma_store_wait(0)
-        staged = o_ring.index(CONSUMER)
+        staged = o_ring.index(ME)
         staged.reshape([ROWS, D]).store(acc.to(gl.bfloat16))
         fence_async_shared()
-        tma_store(o_source, [head, row, 0], staged)
+        tma_store(sources[3], [batch, head, row, 0], staged)
         turn += 1
-        tile = gl.load(mine + turn)
+        word = gl.load(tiles + turn)
     tma_store_wait(0)
 
 
 @gluon.jit
-def _first(sources, barriers, rings, scales, lse, tiles, width, scale, heads, nq, nk, count, CONSUMERS: gl.constexpr,
-           GROUP: gl.constexpr, BLOCK_N: gl.constexpr, STAGES: gl.constexpr, CAUSAL: gl.constexpr,
-           BLOCK_SCALES: gl.constexpr, LINEAR: gl.constexpr, ORDER: gl.constexpr, TURNS: gl.constexpr, Q_REGISTERS: gl.constexpr):
-    _consume(0, sources, barriers, rings, scales, lse, tiles, width, scale, heads, nq, nk, count, CONSUMERS, GROUP, BLOCK_N,
-             STAGES, CAUSAL, BLOCK_SCALES, LINEAR, ORDER, TURNS, Q_REGISTERS)
+def _consume0(sources, barriers, rings, scales, call, C: gl.constexpr):
+    _consume(0, sources, barriers, rings, scales, call, C)
 
 
 @gluon.jit
-def _second(sources, barriers, rings, scales, lse, tiles, width, scale, heads, nq, nk, count, CONSUMERS: gl.constexpr,
-            GROUP: gl.constexpr, BLOCK_N: gl.constexpr, STAGES: gl.constexpr, CAUSAL: gl.constexpr,
-            BLOCK_SCALES: gl.constexpr, LINEAR: gl.constexpr, ORDER: gl.constexpr, TURNS: gl.constexpr, Q_REGISTERS: gl.constexpr):
-    _consume(1, sources, barriers, rings, scales, lse, tiles, width, scale, heads, nq, nk, count, CONSUMERS, GROUP, BLOCK_N,
-             STAGES, CAUSAL, BLOCK_SCALES, LINEAR, ORDER, TURNS, Q_REGISTERS)
+def _consume1(sources, barriers, rings, scales, call, C: gl.constexpr):
+    _consume(1, sources, barriers, rings, scales, call, C)
 
 
 @gluon.jit
-def _third(sources, barriers, rings, scales, lse, tiles, width, scale, heads, nq, nk, count, CONSUMERS: gl.constexpr,
-           GROUP: gl.constexpr, BLOCK_N: gl.constexpr, STAGES: gl.constexpr, CAUSAL: gl.constexpr,
-           BLOCK_SCALES: gl.constexpr, LINEAR: gl.constexpr, ORDER: gl.constexpr, TURNS: gl.constexpr, Q_REGISTERS: gl.constexpr):
-    _consume(2, sources, barriers, rings, scales, lse, tiles, width, scale, heads, nq, nk, count, CONSUMERS, GROUP, BLOCK_N,
-             STAGES, CAUSAL, BLOCK_SCALES, LINEAR, ORDER, TURNS, Q_REGISTERS)
+def _consume2(sources, barriers, rings, scales, call, C: gl.constexpr):
+    _consume(2, sources, barriers, rings, scales, call, C)
 
 
+# ---- the kernel --------------------------------------------------------------------------------------------------
 @gluon.jit
-def _pairs(STAGES: gl.constexpr, EMPTY: gl.constexpr):
-    """Barriers of a ring: full, which the TMA completes, and empty, at which EMPTY consumers arrive."""
-    full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
-    empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
-    for stage in gl.static_range(STAGES):
-        mbarrier.init(full.index(stage), count=1)
-        mbarrier.init(empty.index(stage), count=EMPTY)
-    return full, empty
+def _barriers(COUNT: gl.constexpr, ARRIVALS: gl.constexpr):
+    barriers = gl.allocate_shared_memory(gl.int64, [COUNT, 1], mbarrier.MBarrierLayout())
+    for i in gl.static_range(COUNT):
+        mbarrier.init(barriers.index(i), count=ARRIVALS)
+    return barriers
 
 
 @gluon.jit
 def _ring(source, COUNT: gl.constexpr):
-    return gl.allocate_shared_memory(source.dtype, [COUNT] + source.block_type.shape, source.layout)
+    return gl.allocate_shared_memory(source.dtype, [COUNT] + source.block_type.shape, source.layout)  # noqa: RUF005
 
 
-@gluon.jit(do_not_specialize=["width", "count", "heads", "nq", "nk"])
-def forward(q_source, k_source, v_source, o_source, scales, lse, tiles, width, scale, heads, nq, nk, count,
-            CONSUMERS: gl.constexpr, GROUP: gl.constexpr, BLOCK_N: gl.constexpr, STAGES: gl.constexpr,
-            CAUSAL: gl.constexpr, BLOCK_SCALES: gl.constexpr, LINEAR: gl.constexpr, ORDER: gl.constexpr, TURNS: gl.constexpr, Q_REGISTERS: gl.constexpr):
-    """Descriptors: q (B, H, Nq, D), k (B, Hk, Nk, D), v of `transpose`, out (B·H, Nq, D) bfloat16.
-
-    scales: (pointer, step of a head, step of a block of 128 rows) of q, k and v, one after the other. lse (B·H, Nq).
-    tiles (programs, width): a list of tiles a program, ended by one of at least `count`. CAUSAL: 0, 1, or 2 where
-    nk - nq is not a multiple of 64. BLOCK_SCALES: k or v has a scale a block."""
+@gluon.jit(do_not_specialize=["width", "heads", "group", "nq", "nk"])
+def forward(q_source, k_source, v_source, o_source, scales, lse, tiles, width, heads, group, nq, nk, scale,
+            C: gl.constexpr):
+    """Descriptors: q and out (B, H, Nq, D) by 64 rows, k (B, Hk, Nk, D) by block_n rows, v of `transpose` by as many
+    columns. scales: (pointer, step of a head, step of a block of 128 rows) of q, of k and of v. lse (B, H, Nq) float32.
+    tiles: words (programs, width) of kernels.hopper_plan. C: kernels.hopper_fp8_plan.Config."""
+    CONSUMERS: gl.constexpr = C.consumers
+    STAGES: gl.constexpr = C.stages
     q_ring, o_ring = _ring(q_source, CONSUMERS), _ring(o_source, CONSUMERS)
     k_ring, v_ring = _ring(k_source, STAGES), _ring(v_source, STAGES)
-    q_full, q_empty = _pairs(CONSUMERS, 1)
-    k_full, k_empty = _pairs(STAGES, CONSUMERS)
-    v_full, v_empty = _pairs(STAGES, CONSUMERS)
-    sources = (q_source, k_source, v_source, o_source)
-    barriers = (q_full, q_empty, k_full, k_empty, v_full, v_empty)
-    if LINEAR:
-        layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([8, BLOCK_N], gl.float8e4nv)
-        one = gl.full([8, BLOCK_N], 1.0, gl.float32, gl.BlockedLayout([1, 4], [1, 32], [4, 1], [1, 0]))
-        ones = gl.allocate_shared_memory(gl.float8e4nv, [8, BLOCK_N], layout, one.to(gl.float8e4nv))
+    if C.linear:
+        one = gl.full([8, C.block_n], 1.0, gl.float32, gl.BlockedLayout([1, 4], [1, 32], [4, 1], [1, 0]))
+        layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([8, C.block_n], gl.float8e4nv)
+        ones = gl.allocate_shared_memory(gl.float8e4nv, [8, C.block_n], layout, one.to(gl.float8e4nv))
         fence_async_shared()
     else:
         ones = q_ring
+    barriers = (_barriers(CONSUMERS, 1), _barriers(CONSUMERS, 1), _barriers(STAGES, 1), _barriers(STAGES, CONSUMERS),
+                _barriers(STAGES, 1), _barriers(STAGES, CONSUMERS))
+    sources = (q_source, k_source, v_source, o_source)
     rings = (q_ring, k_ring, v_ring, ones, o_ring)
+    call = (lse, tiles, width, heads, group, nq, nk, scale)
     if CONSUMERS == 2:  # registers of a thread: 3·168 = 240 + 240 + 24
-        gl.warp_specialize([
-            (_first, (sources, barriers, rings, scales, lse, tiles, width, scale, heads, nq, nk, count, CONSUMERS, GROUP,
-                      BLOCK_N, STAGES, CAUSAL, BLOCK_SCALES, LINEAR, ORDER, TURNS, Q_REGISTERS)),
-            (_second, (sources, barriers, rings, scales, lse, tiles, width, scale, heads, nq, nk, count, CONSUMERS, GROUP,
-                       BLOCK_N, STAGES, CAUSAL, BLOCK_SCALES, LINEAR, ORDER, TURNS, Q_REGISTERS)),
-            (_produce, (sources, barriers, rings, scales, lse, tiles, width, scale, heads, nq, nk, count, CONSUMERS, GROUP,
-                        BLOCK_N, STAGES, CAUSAL, BLOCK_SCALES, LINEAR))], [4, 1], [240, 24])
+        gl.warp_specialize([(_consume0, (sources, barriers, rings, scales, call, C)),
+                            (_consume1, (sources, barriers, rings, scales, call, C)),
+                            (_load, (sources, barriers, rings, scales, call, C))], [4, 1], [240, 24])
     else:  # 4·128 = 3·160 + 32
-        gl.warp_specialize([
-            (_first, (sources, barriers, rings, scales, lse, tiles, width, scale, heads, nq, nk, count, CONSUMERS, GROUP,
-                      BLOCK_N, STAGES, CAUSAL, BLOCK_SCALES, LINEAR, ORDER, TURNS, Q_REGISTERS)),
-            (_second, (sources, barriers, rings, scales, lse, tiles, width, scale, heads, nq, nk, count, CONSUMERS, GROUP,
-                       BLOCK_N, STAGES, CAUSAL, BLOCK_SCALES, LINEAR, ORDER, TURNS, Q_REGISTERS)),
-            (_third, (sources, barriers, rings, scales, lse, tiles, width, scale, heads, nq, nk, count, CONSUMERS, GROUP,
-                      BLOCK_N, STAGES, CAUSAL, BLOCK_SCALES, LINEAR, ORDER, TURNS, Q_REGISTERS)),
-            (_produce, (sources, barriers, rings, scales, lse, tiles, width, scale, heads, nq, nk, count, CONSUMERS, GROUP,
-                        BLOCK_N, STAGES, CAUSAL, BLOCK_SCALES, LINEAR))], [4, 4, 1], [160, 160, 24])
+        gl.warp_specialize([(_consume0, (sources, barriers, rings, scales, call, C)),
+                            (_consume1, (sources, barriers, rings, scales, call, C)),
+                            (_consume2, (sources, barriers, rings, scales, call, C)),
+                            (_load, (sources, barriers, rings, scales, call, C))], [4, 4, 1], [160, 160, 24])

@@ -1,12 +1,11 @@
 """Compile the float8 forward for Hopper, for a GPU that need not be there.
 
 `python -m tests.kernels.offline_hopper_fp8 FOLDER` reads a JSON list of [head size, causal, query tokens, key tokens,
-whether k has a scale a block, fields of Tuning] from standard input and writes INDEX.KERNEL.cubin a kernel to FOLDER.
+whether k has a scale a block, fields of Config] from standard input and writes INDEX.KERNEL.cubin a kernel to FOLDER.
 """
 
 import json
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -24,9 +23,8 @@ def kernels_of(head_dim: int, causal: bool, nq: int, nk: int, block_scales: bool
     found: dict[str, bytes] = {}
     k_scale = torch.ones(1, 2, -(-nk // plan.SCALE_ROWS)) if block_scales else None
     for kernel, grid, arguments, options in plan.launches(
-            q, k, v, torch.empty(q.shape, dtype=torch.bfloat16), torch.empty(q.shape[:3]), q_scale=None,
-            k_scale=k_scale, v_scale=None, causal=causal, scale=0.1, tuning=replace(plan.TABLE[head_dim], **fields),
-            multiprocessors=132):
+            q, k, v, torch.empty(q.shape, dtype=torch.bfloat16), torch.empty(q.shape[:3]), k_scale=k_scale,
+            causal=causal, scale=0.1, tuning=fields, multiprocessors=132):
         Compiled(kernel, found)[grid](*arguments, **options)
     return found
 
