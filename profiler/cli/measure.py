@@ -147,20 +147,30 @@ def bench(
     kv_heads: KvHeads = 0,
     direction: Direction = "forward",
     timeout: Annotated[float, typer.Option(help="Seconds without progress after which it is ended.")] = 180.0,
+    out: Annotated[Optional[Path], typer.Option(help="Keep it as a bundle too: a new folder.")] = None,  # noqa: UP045
     as_json: Json = False,
 ) -> None:
-    """Time our kernels and the peers side by side in one run, without a profiler; no bundle is written.
+    """Time our kernels and the peers side by side in one run, without a profiler.
 
     Example: python -m profiler bench -i flash2 -i sdpa_flash --n 4096 -d 64 -d 128
 
-    Example: python -m profiler bench --suite peers
+    Example: python -m profiler bench --suite peers --dtype bf16 --out out/peers
+
+    Example: python -m profiler bench --suite peers --direction backward
     """
     from profiler.collect import bench as benches
 
     names = _names(callable_, implementation)
     configs = _configs(suite, names, n, head_dim, mask, dtype, batch, heads, kv_heads, direction, default="bench")
     with _ending_cleanly("Nothing was written."):
-        result = benches.bench(configs, quiet_s=timeout, progress=_progress)
+        if out:
+            from profiler.collect.run import run as profile
+
+            made = profile(configs, out, counters=False, quiet_s=timeout, suite=suite, progress=_progress,
+                           command=_command_line())
+            result = benches.of_bundle(made)
+        else:
+            result = benches.bench(configs, quiet_s=timeout, progress=_progress)
     print(json.dumps(result, indent=1) if as_json else benches.text(result))
 
 
@@ -187,10 +197,12 @@ def _configs(
 ) -> list[RunConfig]:
     from profiler.collect import suites
 
-    if suite and (implementation or n or head_dim or mask or dtype):
-        raise BadInput("--suite: expected no shape options beside it, got both.", remedy="Leave out one of the two.")
     if suite:
-        return suites.suite(suite)
+        if batch != 1 or heads != 16 or kv_heads:
+            raise BadInput("--suite: it has its own batch and heads.", remedy="Leave out --batch, --heads, --kv-heads.")
+        found = suites.suite(suite, direction)
+        return suites.narrowed(found, implementations=implementation or (), lengths=n or (), head_dims=head_dim or (),
+                               masks=mask or (), dtypes=dtype or ())
     if not (implementation or n or head_dim or mask or dtype) and direction == "forward":
         return suites.quick() if default == "quick" else suites.bench()
     return suites.sweep(

@@ -20,7 +20,8 @@ Batch = Annotated[int, typer.Option(help="Batch size.")]
 HeadDims = Annotated[Optional[list[int]], typer.Option("--head-dim", "-d", help="Head size; repeat for several.")]  # noqa: UP045
 Masks = Annotated[Optional[list[str]], typer.Option("--mask", help="full or causal; repeat for several.")]  # noqa: UP045
 Dtypes = Annotated[Optional[list[str]], typer.Option("--dtype", help="bf16, fp16 or fp32; repeat for several.")]  # noqa: UP045
-Suite = Annotated[str | None, typer.Option(help="quick, evidence, scaling, tuning, backward, decode or peers.")]
+Suite = Annotated[str | None, typer.Option(help="quick, evidence, scaling, tuning, backward, decode, peers,"
+                                           " ablation, options or memory; other options narrow it.")]
 Sweep = Annotated[
     Optional[Path],  # noqa: UP045
     typer.Option("--sweep", help="A TOML file of shapes and tuning parameters; then no suite or shape options.")

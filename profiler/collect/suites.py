@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from profiler.errors import BadInput
 from profiler.spec import AttentionShape, RunConfig
@@ -122,12 +123,70 @@ def decode() -> list[RunConfig]:
 
 
 # Packages that a visitor may have installed, beside torch's own backends; one that is not there is named as missing.
-PACKAGES = ("flex_attention", "fa2", "fa3", "fa4", "xformers", "flashinfer")
+PACKAGES = ("flex_attention", "fa2", "fa3", "fa4", "xformers", "flashinfer", "triton_tutorial")
+HALF_PRECISION = ("flash2", "hopper", "sdpa_flash", "sdpa_cudnn", "fa3", "fa4", "triton_tutorial")
+FLOAT8 = ("hopper", "fa3")
+NO_BACKWARD = ("flashinfer", "triton_tutorial")
+TOKENS, HIDDEN = 16_384, 2048
 
 
-def peers() -> list[RunConfig]:
-    """flash2 beside every other implementation that is installed: B1 H16 bf16."""
-    return sweep((*FUSED, *PACKAGES), (4096, 16384))
+def peers(direction: str = "forward") -> list[RunConfig]:
+    """Ours beside every other implementation that is installed: 16,384 tokens and hidden size 2048 at every length.
+
+    bf16 with all of them, fp16 with those that lead there, fp8 with those that take it (forward only).
+    """
+    everyone = ("flash2", "hopper", "sdpa_flash", "sdpa_cudnn", *PACKAGES)
+    rooms = {"bf16": everyone, "fp16": HALF_PRECISION, "fp8": FLOAT8}
+    if direction == "backward":
+        rooms = {dtype: [name for name in names if name not in NO_BACKWARD]
+                 for dtype, names in rooms.items() if dtype != "fp8"}
+    return [
+        config
+        for dtype, names in rooms.items()
+        for n in (1024, 4096, 16384)
+        for d in (64, 128)
+        for config in sweep(names, (n,), head_dims=(d,), dtypes=(dtype,), batch=TOKENS // n, heads=HIDDEN // d,
+                            directions=(direction,))
+    ]
+
+
+# One switch off at a time, beside all on (profiler.workload.ablation).
+SWITCHED_OFF: tuple[dict[str, Any], ...] = (
+    {}, {"folded": False}, {"edge_only": False}, {"staged": False}, {"ordered": False}, {"tma": False},
+    {"num_stages": 1}, {"num_warps": 8})
+
+
+def ablation() -> list[RunConfig]:
+    """What each decision of the FlashAttention-2 forward is worth: all on, each off, and flash2 itself beside them."""
+    return [
+        config
+        for d in (64, 128)
+        for mask in ("full", "causal")
+        for shape in [AttentionShape(TOKENS // 4096, HIDDEN // d, 4096, 4096, d, mask=mask)]
+        for config in (*(RunConfig("ablation", shape, parameters=off) for off in SWITCHED_OFF),
+                       RunConfig("flash2", shape))
+    ]
+
+
+def options() -> list[RunConfig]:
+    """The price of what a call may ask of flash2: dropout and a bias in the forward, a fixed order of sums in the
+    backward (one_pass adds by atomics), and fp16 beside bf16 over N."""
+    shapes = [AttentionShape(1, 16, 4096, 4096, d, mask=mask) for d in (64, 128) for mask in ("full", "causal")]
+    asked: tuple[dict[str, Any], ...] = ({}, {"dropout_p": 0.1}, {"attn_bias": 1}, {"attn_bias": True})
+    forward = [RunConfig("flash2", shape, parameters=on) for shape in shapes for on in asked]
+    ways: tuple[dict[str, Any], ...] = ({}, {"one_pass": True})
+    backward = [RunConfig("flash2", shape, "backward", way) for shape in shapes for way in ways]
+    both = sweep(("flash2",), LENGTHS, masks=("full",), dtypes=("bf16", "fp16"))
+    return list({config.config_id: config for config in (*forward, *backward, *both)}.values())
+
+
+def memory() -> list[RunConfig]:
+    """The peak of a whole training step, forward and backward, over N: B1 H16 bf16 causal."""
+    return [
+        RunConfig("flash2", AttentionShape(1, 16, n, n, d, mask="causal"), "backward", {"training": True})
+        for d in (64, 128)
+        for n in (4096, 8192, 16384, 32768, 65536)
+    ]
 
 
 SUITES: dict[str, Callable[[], list[RunConfig]]] = {
@@ -138,11 +197,33 @@ SUITES: dict[str, Callable[[], list[RunConfig]]] = {
     "backward": backward,
     "decode": decode,
     "peers": peers,
+    "ablation": ablation,
+    "options": options,
+    "memory": memory,
 }
 
 
-def suite(name: str) -> list[RunConfig]:
-    """The configurations of a named suite; raises BadInput for another name."""
+def suite(name: str, direction: str = "forward") -> list[RunConfig]:
+    """The configurations of a named suite; raises BadInput for another name, and for the backward of a suite that has
+    its own directions: only peers comes in both."""
     if name not in SUITES:
         raise BadInput(f"--suite: expected one of {', '.join(SUITES)}, got {name!r}.")
+    if name == "peers":
+        return peers(direction)
+    if direction != "forward":
+        raise BadInput(f"--direction: the suite {name} has its own, got {direction}.", remedy="Leave out --direction.")
     return SUITES[name]()
+
+
+def narrowed(configs: Sequence[RunConfig], *, implementations: Sequence[str] = (), lengths: Sequence[int] = (),
+             head_dims: Sequence[int] = (), masks: Sequence[str] = (), dtypes: Sequence[str] = ()) -> list[RunConfig]:
+    """Those that have one of each of the given values, where any are given; raises BadInput where none is left."""
+    kept = [
+        c for c in configs
+        if (not implementations or c.implementation in implementations) and (not lengths or c.shape.nk in lengths)
+        and (not head_dims or c.shape.head_dim in head_dims) and (not masks or c.shape.mask in masks)
+        and (not dtypes or c.shape.dtype in dtypes)
+    ]
+    if not kept:
+        raise BadInput("--suite: it has no configuration with these values.", remedy="Leave out some of them.")
+    return kept

@@ -1,7 +1,7 @@
 """The error of dQ, dK and dV against float64, beside the error of eager PyTorch's own backward in the same dtype.
 
 The float64 gradients are autograd's, of attention by its definition; every row of the heads compared counts. Beyond
-``PAIRS`` query-key pairs a subset of the heads, spread evenly, stands for all.
+``PAIRS`` query-key pairs, and beyond ``HEADS`` key heads, a subset of them, spread evenly, stands for all.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from kernels.reference import CHUNK_BYTES, reference_attention
 from profiler.workload import accuracy
 
 PAIRS = 2**31
+HEADS = 32
 Three = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
 
@@ -62,7 +63,7 @@ def choose_heads(q: torch.Tensor, k: torch.Tensor) -> tuple[list[tuple[int, int]
     """Which (batch, key head) to compare, and the same in words."""
     everything = [(b, h) for b in range(k.shape[0]) for h in range(k.shape[1])]
     each = q.shape[1] // k.shape[1] * q.shape[2] * k.shape[2]
-    most = max(1, PAIRS // max(1, each))
+    most = max(1, min(HEADS, PAIRS // max(1, each)))
     if len(everything) <= most:
         return everything, "all"
     chosen = [everything[i * (len(everything) - 1) // max(1, most - 1)] for i in range(most)]

@@ -13,7 +13,7 @@ from typing import Any
 
 from profiler.errors import BadInput
 from profiler.spec import Mask, RunConfig
-from profiler.workload import foreign, patterns
+from profiler.workload import accuracy, foreign, options, patterns
 
 # Peer -> torch's name of the only backend it may use. With one backend allowed, either that one ran or torch refused.
 PEERS = {"sdpa_flash": "FLASH_ATTENTION", "sdpa_cudnn": "CUDNN_ATTENTION", "sdpa_math": "MATH"}
@@ -49,7 +49,7 @@ class Bound:
     parameters: all tuning parameters that it runs with, the kernel's own choices included; training: forward and
     backward together, afresh, where the direction is backward; foreign: a function that is not ours nor a peer's; note:
     what a reader of its row must know; unpack: makes of what a call on packed sequences returns tensors shaped like q,
-    k and v."""
+    k and v; expected: what its output must be, where an option makes that another one than the shape and mask say."""
 
     call: Callable[[Stage], Any]
     parameters: dict[str, Any]
@@ -57,6 +57,7 @@ class Bound:
     foreign: bool = False
     note: str = ""
     unpack: Callable[[Any], Any] = as_it_is
+    expected: Callable[[], Any] | None = None
 
 
 def bind(config: RunConfig, q: Any, k: Any, v: Any, dout: Any = None) -> Bound:
@@ -70,6 +71,10 @@ def bind(config: RunConfig, q: Any, k: Any, v: Any, dout: Any = None) -> Bound:
     causal = is_causal(config)
     if config.implementation in peers.PEERS:
         return _package(config, q, k, v, dout, causal)
+    if config.implementation == "ablation":
+        from profiler.workload import ablation
+
+        return ablation.bind(config, q, k, v, causal)
     if config.implementation in PEERS or foreign.is_foreign(config.implementation):
         forward = (_peer if config.implementation in PEERS else _foreign)(config, causal)
         if config.direction == "forward":
@@ -90,12 +95,14 @@ def _ours(config: RunConfig, q: Any, k: Any, v: Any, dout: Any, causal: bool) ->
     if info is None:
         from profiler.workload import peers
 
-        known = [*(info.name for info in registry.KERNELS), *PEERS, *peers.PEERS]
+        known = [*(info.name for info in registry.KERNELS), "ablation", *PEERS, *peers.PEERS]
         raise BadInput(f"implementation: expected one of {', '.join(known)}, got {config.implementation!r}.")
     if config.direction not in info.directions:
         raise Refused(f"direction {config.direction}: {info.name} has {', '.join(info.directions)} only")
     pattern, given = patterns.of(config), patterns.options(config, q.device)
-    tuning = {name: value for name, value in config.parameters.items() if name not in pattern} or None
+    on, extra = options.of(config), options.given(config, q)
+    apart = {*pattern, *on, "training"}
+    tuning = {name: value for name, value in config.parameters.items() if name not in apart} or None
     if info.kind == "decode":
         if pattern:
             raise Refused(f"{', '.join(pattern)}: decode is measured on caches of one length")
@@ -105,11 +112,21 @@ def _ours(config: RunConfig, q: Any, k: Any, v: Any, dout: Any, causal: bool) ->
     if config.direction == "backward":
         ready = registry.prepare_backward(info.name, q, k, v, dout, causal=causal, tuning=tuning, **given)
         # The forward of a training step takes its own blocks: the tuning is the backward's.
-        again = partial(registry.call, info.name, causal=causal, **given)
-        return Bound(ready, {**ready.parameters, **pattern}, partial(train, again, (q, k, v), dout),
-                     unpack=ready.unpack)
-    ready = registry.prepare_forward(info.name, q, k, v, causal=causal, tuning=tuning, **given)
-    return Bound(ready, {**ready.parameters, **pattern}, unpack=ready.unpack)
+        step = partial(train, partial(registry.call, info.name, causal=causal, **given), (q, k, v), dout)
+        if config.parameters.get("training"):
+            return Bound(partial(_step, step), {**ready.parameters, **pattern, "training": True})
+        return Bound(ready, {**ready.parameters, **pattern}, step, unpack=ready.unpack)
+    ready = registry.prepare_forward(info.name, q, k, v, causal=causal, tuning=tuning, **given, **extra)
+    expected = partial(accuracy.expect, q, k, v, causal, patterns.hidden(config, q.device), **extra) if extra else None
+    return Bound(ready, {**ready.parameters, **pattern, **on}, unpack=ready.unpack, expected=expected)
+
+
+def _step(step: Callable[[], Any], stage: Stage) -> Any:
+    """A whole training step as one stage: the parameter ``training`` of a backward."""
+    import torch
+
+    with torch.autograd.set_multithreading_enabled(False), stage("training"):
+        return step()
 
 
 def train(forward: Callable[..., Any], qkv: tuple[Any, Any, Any], dout: Any) -> Any:
@@ -145,21 +162,16 @@ def _package(config: RunConfig, q: Any, k: Any, v: Any, dout: Any, causal: bool)
     if config.parameters:
         raise Refused(f"{config.implementation} has no tuning parameters, got {', '.join(config.parameters)}")
     adapter = peers.adapter(config.implementation, causal, config.shape, config.direction)
-    if config.direction == "backward":
+    q, k, v = (adapter.layout(x) for x in (q, k, v))
 
-        def forward(stage: Stage, *qkv: Any) -> Any:
-            with stage("attention"):
-                return adapter.forward(*qkv)
-
-        return by_autograd(forward, q, k, v, dout)
-    ready = [adapter.layout(x) for x in (q, k, v)]
-
-    def call(stage: Stage) -> Any:
+    def forward(stage: Stage, *qkv: Any) -> Any:
         with stage("attention"):
-            out = adapter.call(*ready)
-        return adapter.restore(out)
+            return adapter.call(*qkv)
 
-    return Bound(call, {})
+    if config.direction == "backward":
+        bound = by_autograd(forward, q, k, v, adapter.layout(dout))
+        return replace(bound, unpack=lambda gradients: tuple(adapter.restore(x) for x in gradients))
+    return Bound(lambda stage: forward(stage, q, k, v), {}, unpack=adapter.restore)
 
 
 def sdpa_choice(q: Any, k: Any, v: Any, causal: bool) -> str:

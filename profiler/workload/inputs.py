@@ -13,6 +13,7 @@ DTYPES = {
     "tf32": torch.float32,
     "fp16": torch.float16,
     "bf16": torch.bfloat16,
+    "fp8": torch.float8_e4m3fn,
 }
 
 

@@ -1,12 +1,14 @@
 """Attention of other packages, each loaded only where it is installed; one that is not is named with its install.
 
 An adapter lays q (B, H, Nq, D), k and v (B, Hk, Nk, D) out as its package wants them, outside the timed call, and calls
-it; the output is seen as O (B, H, Nq, D) again. Every package scales the scores by 1/√D by itself.
+it; the output is seen as O (B, H, Nq, D) again. A backward is timed in that layout too, dO laid out beforehand. Every
+package scales the scores by 1/√D by itself, unless it is told. Float8 tensors stand for themselves: scales are 1.
 """
 
 from __future__ import annotations
 
 import importlib
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +17,7 @@ from profiler.spec import AttentionShape
 from profiler.workload.implementations import Refused
 
 HALF = ("fp16", "bf16")
+WORKSPACE_BYTES = 128 * 2**20  # what FlashInfer's documentation gives its wrappers
 
 
 class Missing(Refused):
@@ -28,10 +31,6 @@ class Adapter:
     layout: Callable[[Any], Any]
     call: Callable[[Any, Any, Any], Any]
     restore: Callable[[Any], Any]
-
-    def forward(self, q: Any, k: Any, v: Any) -> Any:
-        """Everything at once, for autograd."""
-        return self.restore(self.call(self.layout(q), self.layout(k), self.layout(v)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +60,45 @@ def _flash(module: Any, causal: bool, shape: AttentionShape) -> Adapter:
     return _tokens_first(lambda q, k, v: function(q, k, v, causal=causal))
 
 
+def _flash3(module: Any, causal: bool, shape: AttentionShape) -> Adapter:
+    """Version 3, of which builds leave parts out and say so in a module of their own; float8 comes with a factor for
+    each of q, k and v, a batch and key head (B, Hk), float32."""
+    import torch
+
+    for part in ("FP16", "FP8"):
+        if shape.dtype == part.lower() and _left_out(module, part):
+            raise Refused(f"this build of fa3 was made without {shape.dtype}")
+    function = module.flash_attn_func
+    if shape.dtype != "fp8":
+        return _tokens_first(lambda q, k, v: function(q, k, v, causal=causal))
+    factors: dict[str, Any] = {}
+
+    def call(q: Any, k: Any, v: Any) -> Any:
+        if not factors:
+            one = torch.ones(shape.batch, shape.kv_heads, device=q.device)
+            factors.update(q_descale=one, k_descale=one, v_descale=one)
+        return function(q, k, v, causal=causal, **factors)
+
+    return _tokens_first(call)
+
+
+def _left_out(module: Any, part: str) -> bool:
+    """Whether a build of version 3 says that it was made without ``part``; one that says nothing has it."""
+    try:
+        config = importlib.import_module(module.__name__.replace("interface", "config")).CONFIG
+    except (ImportError, AttributeError):
+        return False
+    return bool(config.get("build_flags", {}).get(f"FLASHATTENTION_DISABLE_{part}"))
+
+
+def _tutorial(module: Any, causal: bool, shape: AttentionShape) -> Adapter:
+    """The kernel of Triton's tutorial, as it sets itself up: (B, H, N, D), square, fp16, the scale given."""
+    if (shape.nq, shape.heads) != (shape.nk, shape.kv_heads):
+        raise Refused("the tutorial's kernel takes Nq = Nk and as many key heads as query heads")
+    function, scale = module.attention, 1 / math.sqrt(shape.head_dim)
+    return Adapter(lambda x: x, lambda q, k, v: function(q, k, v, causal, scale), lambda out: out)
+
+
 def _xformers(module: Any, causal: bool, shape: AttentionShape) -> Adapter:
     if shape.heads != shape.kv_heads:
         raise Refused("xFormers takes grouped heads in five dimensions, which no adapter is written for")
@@ -70,14 +108,25 @@ def _xformers(module: Any, causal: bool, shape: AttentionShape) -> Adapter:
 
 
 def _flashinfer(module: Any, causal: bool, shape: AttentionShape) -> Adapter:
-    """A function of one sequence on (N, H, D)."""
-    if shape.batch != 1:
-        raise Refused(f"FlashInfer's call for one sequence takes batch 1, got {shape.batch}")
-    function = module.single_prefill_with_kv_cache
+    """Sequences one after the other, (B·N, H, D); how they are shared out is planned once, outside the timed call."""
+    import torch
+
+    planned: list[Any] = []
+
+    def call(q: Any, k: Any, v: Any) -> Any:
+        if not planned:
+            room = torch.empty(WORKSPACE_BYTES, dtype=torch.uint8, device=q.device)
+            wrapper = module.BatchPrefillWithRaggedKVCacheWrapper(room, "NHD")
+            starts = [torch.arange(shape.batch + 1, dtype=torch.int32, device=q.device) * n
+                      for n in (shape.nq, shape.nk)]
+            wrapper.plan(*starts, shape.heads, shape.kv_heads, shape.head_dim, causal=causal, q_data_type=q.dtype)
+            planned.append(wrapper)
+        return planned[0].run(q, k, v)
+
     return Adapter(
-        lambda x: x[0].transpose(0, 1).contiguous(),
-        lambda q, k, v: function(q, k, v, causal=causal),
-        lambda out: out.transpose(0, 1)[None],
+        lambda x: x.transpose(1, 2).reshape(-1, x.shape[1], x.shape[3]).contiguous(),
+        call,
+        lambda out: out.view(shape.batch, -1, *out.shape[1:]).transpose(1, 2),
     )
 
 
@@ -104,11 +153,13 @@ def _flex(module: Any, causal: bool, shape: AttentionShape) -> Adapter:
 PEERS = {
     "flex_attention": Peer(("torch.nn.attention.flex_attention",), "update PyTorch", _flex, (*HALF, "fp32")),
     "fa2": Peer(("flash_attn.flash_attn_interface",), "pip install flash-attn --no-build-isolation", _flash),
-    "fa3": Peer(("flash_attn_interface", "fa3_fwd_interface", "fa3_fwd"), "pip install fa3-fwd (forward only),"
-                         " or build the folder hopper of Dao-AILab/flash-attention", _flash),
-    "fa4": Peer(("flash_attn.cute",), "pip install flash-attn-4", _flash),
+    "fa3": Peer(("flash_attn_interface", "fa3_fwd_interface"), "pip install fa3-fwd (forward only),"
+                         " or build the folder hopper of Dao-AILab/flash-attention", _flash3, (*HALF, "fp8")),
+    "fa4": Peer(("flash_attn.cute",), "pip install --pre flash-attn-4[cu13]", _flash),
     "xformers": Peer(("xformers.ops.fmha",), "pip install xformers", _xformers, (*HALF, "fp32")),
     "flashinfer": Peer(("flashinfer",), "pip install flashinfer-python", _flashinfer, directions=("forward",)),
+    "triton_tutorial": Peer(("06-fused-attention",), "put the folder that holds Triton's tutorial 06-fused-attention.py"
+                            " on PYTHONPATH", _tutorial, ("fp16",), ("forward",)),
 }
 
 
@@ -122,7 +173,10 @@ def adapter(name: str, causal: bool, shape: AttentionShape, direction: str) -> A
     broken = ""
     for module in peer.modules:
         try:
-            return peer.make(importlib.import_module(module), causal, shape)
+            found = importlib.import_module(module)
+            if direction == "backward" and name == "fa3" and _left_out(found, "BACKWARD"):
+                raise Refused("this build of fa3 was made without the backward")
+            return peer.make(found, causal, shape)
         except ModuleNotFoundError as error:
             if not f"{module}.".startswith(f"{error.name}."):  # it is there, and something that it needs is not
                 broken = broken or f"it needs {error.name}"

@@ -45,7 +45,7 @@ def test_table_as_csv(cli):
         (("run", "--suite", "everything", "--out", "x"), "--suite: expected one of"),
         (
             ("run", "--suite", "quick", "--n", "64", "--out", "x"),
-            "--suite: expected no shape options beside it, got both.",
+            "--suite: it has no configuration with these values.",
         ),
         (("predict", "-i", "nothing"), "--implementation: expected one of decode,"),
         (("predict", "--n", "-4"), "--n: expected a positive whole number, got -4."),

@@ -6,12 +6,14 @@ import pytest
 
 from profiler import bundle
 from profiler.collect import bench, suites
+from profiler.errors import BadInput
 from profiler.evidence import evaluate
 from profiler.spec import AttentionShape
 
 from .conftest import ROOT
 
-MOST = {"quick": 4, "evidence": 132, "scaling": 120, "tuning": 32, "backward": 48, "decode": 16, "peers": 72}
+MOST = {"quick": 4, "evidence": 132, "scaling": 120, "tuning": 32, "backward": 48, "decode": 16, "peers": 264,
+        "ablation": 36, "options": 48, "memory": 10}
 
 
 @pytest.mark.parametrize("name", suites.SUITES)
@@ -44,6 +46,22 @@ def test_the_evidence_suite_counts_enough_for_every_claim():
     after = {claim.id: claim.verdict for claim in evaluate(replace(whole, launches=launches))}
     lost = {name for name, verdict in after.items() if verdict == "cannot tell" and before[name] != verdict}
     assert lost == set()
+
+
+def test_the_ablation_turns_off_one_switch_at_a_time():
+    for shape in {config.shape for config in suites.ablation()}:
+        off = [config.parameters for config in suites.ablation() if config.shape == shape]
+        assert sorted(len(parameters) for parameters in off) == [0, 0, *[1] * 7]
+
+
+def test_a_suite_is_narrowed_by_values_and_never_to_nothing():
+    found = suites.narrowed(suites.peers(), dtypes=["fp8"], lengths=[4096], implementations=["fa3"])
+    assert [(c.shape.head_dim, c.shape.mask) for c in found] == [(64, "full"), (64, "causal"), (128, "full"),
+                                                                 (128, "causal")]
+    with pytest.raises(BadInput, match="has no configuration with these values"):
+        suites.narrowed(suites.quick(), dtypes=["fp8"])
+    with pytest.raises(BadInput, match="the suite quick has its own"):
+        suites.suite("quick", "backward")
 
 
 def test_flops_by_convention():
