@@ -49,8 +49,8 @@ def bench(
     alone = lock.measuring(gpu.identity()) if device == "cuda" else nullcontext()
     with tempfile.TemporaryDirectory(prefix="flashscope-") as name, alone:
         known = pace.recall(gpu.identity(), "evidence") if device == "cuda" else {}
-        source = {} if known else {"source": pace.TYPICAL_SOURCE}
-        reporter = Reporter(progress, len(configs), counters=False, known=known or pace.TYPICAL_TIMING, **source)
+        reporter = Reporter(progress, len(configs), counters=False, known=known or pace.TYPICAL_TIMING,
+                            source="an earlier run on this GPU" if known else pace.TYPICAL_SOURCE)
         reporter.begin()
         times = time_all(configs, Path(name), device=device, seed=seed, quiet_s=quiet_s, reporter=reporter)
     environment = worker.of(times, "environment")
@@ -143,7 +143,7 @@ def text(result: dict[str, Any]) -> str:
         f"{'shape':<32} {'implementation':<14} {'µs':>10} {'± %':>6} {'warm':>10} {'TFLOP/s':>8} "
         f"{'× ' + REFERENCE:>12} {'peak MB':>9} {'error':>9} {'eager':>9} {'MHz':>5} {'W':>4} {'°C':>3}  throttled"
     ]
-    missing = {}
+    missing: dict[str, None] = {}
     for row in result["rows"]:
         head = f"{_shape_words(row):<32} {row['implementation']:<14} "
         if row["status"].startswith("missing: "):

@@ -136,13 +136,13 @@ def peers(direction: str = "forward") -> list[RunConfig]:
     bf16 with all of them, fp16 with those that lead there, fp8 with those that take it (forward only).
     """
     everyone = ("flash2", "hopper", "sdpa_flash", "sdpa_cudnn", *PACKAGES)
-    rooms = {"bf16": everyone, "fp16": HALF_PRECISION, "fp8": FLOAT8}
+    measured = {"bf16": everyone, "fp16": HALF_PRECISION, "fp8": FLOAT8}
     if direction == "backward":
-        rooms = {dtype: [name for name in names if name not in NO_BACKWARD]
-                 for dtype, names in rooms.items() if dtype != "fp8"}
+        measured = {dtype: tuple(name for name in names if name not in NO_BACKWARD)
+                    for dtype, names in measured.items() if dtype != "fp8"}
     return [
         config
-        for dtype, names in rooms.items()
+        for dtype, names in measured.items()
         for n in (1024, 4096, 16384)
         for d in (64, 128)
         for config in sweep(names, (n,), head_dims=(d,), dtypes=(dtype,), batch=TOKENS // n, heads=HIDDEN // d,

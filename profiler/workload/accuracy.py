@@ -58,7 +58,7 @@ def eager(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, rows: torch.Tensor,
     Float8 is multiplied as bf16, which holds its values exactly; P alone is rounded to it, times 256 so that small
     weights do not vanish, as fused kernels do."""
     if q.dtype == torch.float8_e4m3fn:
-        return _eager(*(x.bfloat16() for x in (q, k, v)), rows, causal, hidden, attn_bias, keep, q.dtype)
+        return _eager(q.bfloat16(), k.bfloat16(), v.bfloat16(), rows, causal, hidden, attn_bias, keep, q.dtype)
     return _eager(q, k, v, rows, causal, hidden, attn_bias, keep)
 
 
@@ -109,9 +109,9 @@ def expect(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, hidd
     numbers, words = choose_rows(q.shape[2])
     rows = torch.tensor(numbers, dtype=torch.int64, device=q.device)
     wide = [x.bfloat16() if x.dtype == torch.float8_e4m3fn else x for x in (q, k, v)]  # it cannot be indexed by rows
-    bias = as_bias(hidden) if attn_bias is None else attn_bias
-    if attn_bias is not None and hidden is not None:
-        bias = attn_bias + as_bias(hidden)
+    bias = as_bias(hidden)
+    if attn_bias is not None:
+        bias = attn_bias if bias is None else attn_bias + bias
     exact, _ = reference_attention(*wide, causal=causal and hidden is None, rows=rows, attn_bias=bias,
                                    dropout_p=dropout_p, seed=seed)
     keep = kept_weights(q, k, numbers, dropout_p, seed) if dropout_p else None
