@@ -36,9 +36,9 @@ from kernels.hopper_plan import HEAD_BITS, ROW_BITS
 ROWS = gl.constexpr(64)  # query rows of a consumer
 SCALE_ROWS = gl.constexpr(128)  # rows that share a scale
 LOG2_E, LN_2 = gl.constexpr(math.log2(math.e)), gl.constexpr(math.log(2))
-# P = 2^(score - m) is at most 2^8.5 = 362 of e4m3's 448: m is a row's maximum minus OFFSET, and it follows that
-# maximum, and O is rescaled, only when it grew by more than SLACK.
-OFFSET, SLACK = gl.constexpr(6.0), gl.constexpr(2.5)
+# P = 2^(score - m) is at most 2^TOP = 431 of e4m3's 448. m is a row's maximum less TOP - slack: it follows that
+# maximum, and O is rescaled, only when it grew by more than `slack`.
+TOP = gl.constexpr(8.75)
 FLOOR = gl.constexpr(-1.0e38)  # of m, below every score: a row that has seen no key yet has P = 0, not NaN
 TURN = gl.constexpr(NAMED_BARRIERS[0])
 ROW_FIELD, HEAD_FIELD, ROW_SHIFT, HEAD_SHIFT = (
@@ -319,8 +319,8 @@ def _step(q, barriers, rings, step, more, words, acc, m, total, unit, ratio, row
     if C.edge:  # noqa: SIM102  one is the compiler's, one the kernel's
         if column + C.block_n > row + nk - nq + 1:
             s = _masked(s, row, column, nq, nk, C)
-    top = gl.max(s, 1) * unit - OFFSET
-    new = gl.where(top > m + SLACK, top, m)
+    top = gl.max(s, 1) * unit - (TOP - C.slack)
+    new = gl.where(top > m + C.slack, top, m)
     alpha = gl.exp2(m - new)
     if C.order == 1:
         acc, total = _after_values(acc, total, v_free, v_stage, C)
@@ -399,7 +399,7 @@ def _consume(ME: gl.constexpr, sources, barriers, rings, scales, call, C: gl.con
             s = warpgroup_mma_wait(0, deps=(_scores(q, k_ring, stage, C),))
             mbarrier.arrive(k_free.index(stage), count=1)
             s = _masked(s, row, column, nq, nk, C)
-            m = gl.maximum(gl.max(s, 1) * unit - OFFSET, FLOOR)
+            m = gl.maximum(gl.max(s, 1) * unit - (TOP - C.slack), FLOOR)
             s, total = _powers(s, unit, m, C)
             if C.linear:
                 total = gl.zeros([ROWS, 8], gl.float32, _accumulator(8))

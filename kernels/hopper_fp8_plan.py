@@ -27,8 +27,9 @@ class Config:
     consumers: warpgroups of 64 query rows. block_n: keys a step; stages: of the rings of K and of V. q_registers: Q as
     an operand in registers. order: where the wait for P·V stands, 0 after the softmax, 1 before the exponentials, 2
     before the next scores (fewest registers live). turns: consumers issue products in turns. linear: powers of two by
-    their bits (see hopper_fp8.LINEAR_POWER). causal; edge: a consumer's diagonal may cross two blocks. block_scales: k
-    or v has a scale a block.
+    their bits (see hopper_fp8.LINEAR_POWER). slack: octaves by which a row's maximum may grow before O is rescaled; the
+    less, the less P's largest values are rounded. causal; edge: a consumer's diagonal may cross two blocks.
+    block_scales: k or v has a scale a block.
     """
 
     head_dim: int
@@ -39,6 +40,7 @@ class Config:
     order: int = 0
     turns: bool = True
     linear: bool = False
+    slack: float = 2.25
     causal: bool = False
     edge: bool = False
     block_scales: bool = False

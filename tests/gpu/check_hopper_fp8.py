@@ -34,7 +34,8 @@ WIDE = {"consumers": 2, "block_n": 256, "stages": 2, "q_registers": True}
 CANDIDATES: dict[int, dict[str, dict[str, Any]]] = {
     128: {
         "two": BASE, "two, no turns": {**BASE, "turns": False}, "two, Q shared": {**BASE, "q_registers": False},
-        "two, early": {**BASE, "order": 1}, "two, linear": {**BASE, "linear": True},
+        "two, early": {**BASE, "order": 1}, "two, slack 0.75": {**BASE, "slack": 0.75},
+        "two, linear": {**BASE, "linear": True},
         "three, values first": {**THREE, "order": 2}, "three, no turns": {**THREE, "order": 2, "turns": False},
         "three, linear": {**THREE, "order": 2, "linear": True}, "wide": {**WIDE, "order": 2},
         "wide, no turns": {**WIDE, "order": 2, "turns": False},
