@@ -59,13 +59,15 @@ def _operand(columns):
 
 # ---- turns of the computing warpgroups -------------------------------------------------------------------------
 @gluon.jit
-def _take_turn(C: gl.constexpr):
-    named_sync(TURN + C, 256)
+def _take_turn(C: gl.constexpr, P: gl.constexpr):
+    if P.turns:
+        named_sync(TURN + C, 256)
 
 
 @gluon.jit
 def _pass_turn(C: gl.constexpr, P: gl.constexpr):
-    named_arrive(TURN + (C + 1) % P.consumers, 256)
+    if P.turns:
+        named_arrive(TURN + (C + 1) % P.consumers, 256)
 
 
 # ---- tiles -----------------------------------------------------------------------------------------------------
@@ -102,10 +104,10 @@ def _load_block(descriptor, batch, head, row, full, free, ring, count, STAGES: g
 
 @gluon.jit
 def _loader(tensors, barriers, buffers, call, P: gl.constexpr):
-    q_in, k_in, v_in, o_out = tensors
-    lse, table, width, heads, nq, nk, lowest, highest, scale_log2 = call
-    q_full, q_free, k_full, k_free, v_full, v_free, spare = barriers
-    q_ring, k_ring, v_ring, o_ring = buffers
+    q_in, k_in, v_in, _ = tensors
+    _, table, width, _, nq, nk, lowest, highest, _ = call
+    q_full, q_free, k_full, k_free, v_full, v_free, _ = barriers
+    q_ring, k_ring, v_ring, _ = buffers
     BN: gl.constexpr = P.block_n
     CONSUMERS: gl.constexpr = P.consumers
     count = 0
@@ -133,7 +135,7 @@ def _loader(tensors, barriers, buffers, call, P: gl.constexpr):
         word = following
 
 
-# ---- softmax, in registers: m, l and alpha are (64, 8), a row's part in each of four lanes -----------------------
+# ---- softmax, in registers: m, sums and alpha are (64, 8), a row's part in each of four lanes -----------------------
 @gluon.jit
 def _masked(s, column, row, nk, lowest, highest, P: gl.constexpr, N: gl.constexpr, LAYOUT: gl.constexpr):
     """Scores with the hidden ones at -inf."""
@@ -167,14 +169,16 @@ def _row_maximum(s, scale_log2, like):
 
 @constexpr_function
 def _raise_code():
-    """PTX for a thread's four sums l, $0 to $3 (two rows, two columns), and m, $4 to $7; alpha is $8 to $11.
+    """PTX for a thread's four sums, $0 to $3 (two rows, two columns), and m, $4 to $7; alpha is $8 to $11.
 
     Where a row's sum has passed 2^8, m rises by k, the whole number with 2^k <= sum, and alpha = 2^-k: exact. In a warp
-    without such a row alpha is 1. A sum beyond 2^72 becomes infinite: P may have overflowed, and _repair does the row again.
+    without such a row alpha is 1. A sum beyond 2^72 becomes infinite: P may have overflowed, so _repair does the row
+    again.
     """
     ones = " ".join(f"mov.f32 ${8 + i}, 0f3F800000;" for i in range(4))
     code = (f"{{ .reg .pred over, any, lost; .reg .f32 a, b, f, k; {ones} max.f32 a, $0, $1; max.f32 b, $2, $3; "
-            "max.f32 f, a, b; setp.gt.f32 over, f, 0f43800000; vote.sync.any.pred any, over, 0xffffffff; @!any bra DONE; ")
+            "max.f32 f, a, b; setp.gt.f32 over, f, 0f43800000; vote.sync.any.pred any, over, 0xffffffff; "
+            "@!any bra DONE; ")
     for row, most in ((0, "a"), (2, "b")):
         for lane in (1, 2):
             code += f"shfl.sync.bfly.b32 f, {most}, {lane}, 31, 0xffffffff; max.f32 {most}, {most}, f; "
@@ -187,10 +191,10 @@ def _raise_code():
 
 
 @gluon.jit
-def _raise(l, m):
+def _raise(sums, m):
     """l and m with m raised where it has fallen far behind, and alpha, by which the output must follow."""
     CONSTRAINTS: gl.constexpr = "=f,=f,=f,=f,=f,=f,=f,=f,=&f,=&f,=&f,=&f,0,1,2,3,4,5,6,7"
-    return gl.inline_asm_elementwise(_raise_code(), CONSTRAINTS, [l, m], dtype=(gl.float32, gl.float32, gl.float32),
+    return gl.inline_asm_elementwise(_raise_code(), CONSTRAINTS, [sums, m], dtype=(gl.float32, gl.float32, gl.float32),
                                      is_pure=False, pack=4)
 
 
@@ -220,8 +224,8 @@ def _rescale(acc, alpha, D: gl.constexpr):
 
 
 @gluon.jit
-def _weights(s, m, l, scale_log2, N: gl.constexpr, FIXED: gl.constexpr, MASKED: gl.constexpr):
-    """P (64, N) of scores, with the m and l after them, and alpha (1 with FIXED: m stays as it is)."""
+def _weights(s, m, sums, scale_log2, N: gl.constexpr, FIXED: gl.constexpr, MASKED: gl.constexpr):
+    """P (64, N) of scores, with the m and sums after them, and alpha (1 with FIXED: m stays as it is)."""
     alpha = 1.0
     if FIXED:
         used = m
@@ -233,12 +237,21 @@ def _weights(s, m, l, scale_log2, N: gl.constexpr, FIXED: gl.constexpr, MASKED: 
         if MASKED:  # a row that has seen no key yet: -inf - (-inf) is NaN
             used = gl.where(m == -INFINITY, 0.0, m)
         alpha = gl.exp2(before - used)
-        l = l * alpha
+        sums = sums * alpha
     p = gl.exp2(_lanes(s, N) * scale_log2 - gl.expand_dims(used, 1))
-    return gl.reshape(p, [64, N]), m, l + gl.sum(p, 1), alpha
+    return gl.reshape(p, [64, N]), m, sums + gl.sum(p, 1), alpha
 
 
 # ---- the computing warpgroups ----------------------------------------------------------------------------------
+@gluon.jit
+def _registers(q, scale_log2, P: gl.constexpr):
+    """Q (64, D) as a register operand."""
+    values = q.reshape([64, P.head_dim]).load(gl.DotOperandLayout(0, _accumulator(P.block_n), 2))
+    if P.scaled:
+        values = (values.to(gl.float32) * scale_log2).to(q.dtype)
+    return values
+
+
 @gluon.jit
 def _first_scores(q, k, D: gl.constexpr, BN: gl.constexpr, BF: gl.constexpr):
     """Q·Kᵀ of the first BF keys of a block, under way."""
@@ -250,7 +263,7 @@ def _first_scores(q, k, D: gl.constexpr, BN: gl.constexpr, BF: gl.constexpr):
 
 
 @gluon.jit
-def _step(C: gl.constexpr, q, rings, count, more, pv, acc, m, l, column, row, nk, lowest, highest, scale_log2,
+def _step(C: gl.constexpr, q, rings, count, more, pv, acc, m, sums, column, row, nk, lowest, highest, scale_log2,
           MASKED: gl.constexpr, P: gl.constexpr):
     """Scores of the next block, P V of this one, softmax of the next. more: whether a block follows the next."""
     k_ring, v_ring, k_full, k_free, v_full, v_free = rings
@@ -260,28 +273,40 @@ def _step(C: gl.constexpr, q, rings, count, more, pv, acc, m, l, column, row, nk
     FIXED: gl.constexpr = P.fixed and not MASKED
     k_stage = (count + 1) % ST
     v_stage = count % ST
-    zero = gl.zeros([64, BN], gl.float32, _accumulator(BN))
-    _take_turn(C)
-    s = warpgroup_mma(q, k_ring.index(k_stage).reshape([BN, D]).permute((1, 0)), zero, use_acc=False, is_async=True)
+    STARTS: gl.constexpr = FIXED and P.scaled
+    if STARTS:
+        sums, m, alpha = _raise(sums, m)
+        start = gl.zeros([64, BN], gl.float32, _accumulator(BN))
+        if not P.bare:
+            start = gl.reshape(_lanes(start, BN) - gl.expand_dims(m, 1), [64, BN])
+            start = gl.convert_layout(start, _accumulator(BN))
+    else:
+        start = gl.zeros([64, BN], gl.float32, _accumulator(BN))
+    _take_turn(C, P)
+    s = warpgroup_mma(q, k_ring.index(k_stage).reshape([BN, D]).permute((1, 0)), start, use_acc=STARTS and not P.bare,
+                       is_async=True)
     mbarrier.wait(v_full.index(v_stage), (count // ST) & 1)
     acc = warpgroup_mma(pv, v_ring.index(v_stage).reshape([BN, D]), acc, is_async=True)
     _pass_turn(C, P)
-    if FIXED:
-        l, m, alpha = _raise(l, m)
+    if FIXED and not STARTS:
+        sums, m, alpha = _raise(sums, m)
     s = warpgroup_mma_wait(1, deps=(s, ))
     mbarrier.arrive(k_free.index(k_stage), count=1)
     if MASKED:
         s = _masked(s, column, row, nk, lowest, highest, P, BN, _accumulator(BN))
-    if FIXED:
-        p, m, l, _ = _weights(s, m, l, scale_log2, BN, True, False)
+    if STARTS:
+        p = gl.exp2(s)
+        sums = sums + gl.sum(_lanes(p, BN), 1)
+    elif FIXED:
+        p, m, sums, _ = _weights(s, m, sums, scale_log2, BN, True, False)
     else:
-        p, m, l, alpha = _weights(s, m, l, scale_log2, BN, False, MASKED)
+        p, m, sums, alpha = _weights(s, m, sums, scale_log2, BN, False, MASKED)
     pv = gl.convert_layout(p.to(pv.dtype), _operand(D))
     # this wait ends a basic block, so that ptxas cannot lift the next wgmma wait above the softmax
     mbarrier.wait(k_full.index((count + 2) % ST), ((count + 2) // ST) & 1, pred=more)
     acc = warpgroup_mma_wait(0, deps=(acc, ))
     mbarrier.arrive(v_free.index(v_stage), count=1)
-    return pv, _rescale(acc, alpha, D), m, l
+    return pv, _rescale(acc, alpha, D), m, sums
 
 
 @gluon.jit
@@ -311,12 +336,11 @@ def _repair(C: gl.constexpr, tensors, barriers, buffers, call, P: gl.constexpr):
     """This consumer's tiles with a row at LSE = +inf or NaN once more, with a maximum for each block, one at a time."""
     q_in, k_in, v_in, o_out = tensors
     lse, table, width, heads, nq, nk, lowest, highest, scale_log2 = call
-    q_full, q_free, k_full, k_free, v_full, v_free, spare = barriers
     q_ring, k_ring, v_ring, o_ring = buffers
     D: gl.constexpr = P.head_dim
     BN: gl.constexpr = P.block_n
     ROWS: gl.constexpr = gl.SliceLayout(1, _accumulator(BN))
-    loaded = spare.index(C)
+    loaded = barriers[6].index(C)
     q, k, v = q_ring.index(C), k_ring.index(C), v_ring.index(C)
     loads = 0
     tile = 0
@@ -331,8 +355,8 @@ def _repair(C: gl.constexpr, tensors, barriers, buffers, call, P: gl.constexpr):
         known = gl.load(lse + place + rows, mask=rows < nq, other=0.0)
         if gl.max((known < INFINITY).to(gl.int32) ^ 1, 0) > 0:
             zero = gl.zeros([64, BN], gl.float32, _accumulator(BN))
-            l = gl.sum(_lanes(zero, BN), 1)
-            m = l - INFINITY
+            sums = gl.sum(_lanes(zero, BN), 1)
+            m = sums - INFINITY
             acc = gl.zeros([64, D], gl.float32, _accumulator(D))
             for block in range(end - first):
                 column = (end - 1 - block) * BN
@@ -346,11 +370,11 @@ def _repair(C: gl.constexpr, tensors, barriers, buffers, call, P: gl.constexpr):
                 s = _first_scores(q.reshape([64, D]), k, D, BN, BN)
                 s = warpgroup_mma_wait(0, deps=(s, ))
                 s = _masked(s, column, row, nk, lowest, highest, P, BN, _accumulator(BN))
-                p, m, l, alpha = _weights(s, m, l, scale_log2, BN, False, True)
+                p, m, sums, alpha = _weights(s, m, sums, scale_log2, BN, False, True)
                 pv = gl.convert_layout(p.to(q_in.dtype), _operand(D))
                 acc = warpgroup_mma(pv, v.reshape([BN, D]), _rescale(acc, alpha, D), is_async=True)
                 acc = warpgroup_mma_wait(0, deps=(acc, ))
-            total = gl.sum(l, 1)
+            total = gl.sum(sums, 1)
             logarithm = (gl.convert_layout(gl.max(m, 1), ROWS) + gl.log2(gl.convert_layout(total, ROWS))) * LN_2
             gl.store(lse + place + rows, logarithm, mask=rows < nq)
             _store_output(o_out, batch, head, row, acc, total, o_ring.index(C), D)
@@ -361,9 +385,9 @@ def _repair(C: gl.constexpr, tensors, barriers, buffers, call, P: gl.constexpr):
 
 @gluon.jit
 def _consumer(C: gl.constexpr, tensors, barriers, buffers, call, P: gl.constexpr):
-    q_in, k_in, v_in, o_out = tensors
+    q_in, _, _, o_out = tensors
     lse, table, width, heads, nq, nk, lowest, highest, scale_log2 = call
-    q_full, q_free, k_full, k_free, v_full, v_free, spare = barriers
+    q_full, q_free, k_full, k_free, v_full, v_free, _ = barriers
     q_ring, k_ring, v_ring, o_ring = buffers
     rings = (k_ring, v_ring, k_full, k_free, v_full, v_free)
     D: gl.constexpr = P.head_dim
@@ -373,16 +397,19 @@ def _consumer(C: gl.constexpr, tensors, barriers, buffers, call, P: gl.constexpr
     BF: gl.constexpr = BN // 2 if P.ahead and P.causal and not P.edge and C == 0 else BN
     ROWS: gl.constexpr = gl.SliceLayout(1, _accumulator(BN))
     FIRST: gl.constexpr = _accumulator(BF)
+    unit = scale_log2
+    if P.scaled:
+        unit = 1.0
     count = 0
     tile = 0
     lost = gl.zeros([64], gl.int32, ROWS)
     table += gl.program_id(0) * width
-    if C == P.consumers - 1:
+    if P.consumers - 1 == C:
         _pass_turn(C, P)  # the first consumer begins
     word = gl.load(table)
     if P.ahead:
         mbarrier.wait(q_full.index(C), 0)
-        q = q_ring.index(C).reshape([64, D]).load(gl.DotOperandLayout(0, _accumulator(BN), 2))
+        q = _registers(q_ring.index(C), scale_log2, P)
         mbarrier.arrive(q_free.index(C), count=1)
         mbarrier.wait(k_full.index(0), 0)
         f = _first_scores(gl.convert_layout(q, gl.DotOperandLayout(0, FIRST, 2)), k_ring.index(0), D, BN, BF)
@@ -401,16 +428,20 @@ def _consumer(C: gl.constexpr, tensors, barriers, buffers, call, P: gl.constexpr
                 end = gl.minimum(end, (row + 64 + highest + BN - 1) // BN)
             if not P.edge:  # no rows: one block is enough
                 end = gl.where(row < nq, end, first + 1)
-            for _ in range(end - first, blocks):  # blocks of the other consumers: hand them on
+            for _block in range(end - first, blocks):  # blocks of the other consumers: hand them on
                 stage = count % ST
                 mbarrier.wait(k_full.index(stage), (count // ST) & 1)
                 mbarrier.arrive(k_free.index(stage), count=1)
                 mbarrier.wait(v_full.index(stage), (count // ST) & 1)
                 mbarrier.arrive(v_free.index(stage), count=1)
-                _take_turn(C)
+                _take_turn(C, P)
                 _pass_turn(C, P)
                 count += 1
             mbarrier.wait(q_full.index(C), tile & 1)
+            if P.scaled:
+                q.store(_registers(q_ring.index(C), scale_log2, P))
+                fence_async_shared()
+                partition_barrier()
             stage = count % ST
             mbarrier.wait(k_full.index(stage), (count // ST) & 1)
             f = _first_scores(q, k_ring.index(stage), D, BN, BF)
@@ -419,16 +450,19 @@ def _consumer(C: gl.constexpr, tensors, barriers, buffers, call, P: gl.constexpr
         blocks = end - first
         column = (end - 1) * BN
         f = _masked(f, column, row, nk, lowest, highest, P, BF, FIRST)
-        fm = gl.max(f, 1) * scale_log2
+        fm = gl.max(f, 1) * unit
         used = fm
         if P.edge:
             used = gl.where(fm == -INFINITY, 0.0, fm)
-        p = gl.exp2(f * scale_log2 - used[:, None])
+        if P.bare:
+            used = fm * 0.0
+            fm = used
+        p = gl.exp2(f * unit - used[:, None])
         if BF != BN:  # p * 0 and not zeros: a constant operand makes ptxas wait after every wgmma of the loop
             p = gl.reshape(gl.permute(gl.join(p, p * 0.0), (0, 2, 1)), [64, BN])
             p = gl.convert_layout(p, _accumulator(BN))
-        l = gl.sum(_lanes(p, BN), 1)
-        m = gl.convert_layout(fm, gl.SliceLayout(1, l.type.layout))[:, None] + gl.zeros_like(l)
+        sums = gl.sum(_lanes(p, BN), 1)
+        m = gl.convert_layout(fm, gl.SliceLayout(1, sums.type.layout))[:, None] + gl.zeros_like(sums)
         acc = gl.zeros([64, D], gl.float32, _accumulator(D))
         pv = gl.convert_layout(p.to(q_in.dtype), _operand(D))
         mbarrier.wait(k_full.index((count + 1) % ST), ((count + 1) // ST) & 1, pred=blocks > 1)
@@ -443,17 +477,17 @@ def _consumer(C: gl.constexpr, tensors, barriers, buffers, call, P: gl.constexpr
                 last = row - C * 64 + P.block_m - 1 + lowest
                 left = gl.maximum(blocks - gl.maximum((last + BN - 1) // BN - first, 0), clean)
             for j in range(1, clean):
-                pv, acc, m, l = _step(C, q, rings, count, j + 1 < blocks, pv, acc, m, l, column - j * BN, row, nk,
-                                      lowest, highest, scale_log2, True, P)
+                pv, acc, m, sums = _step(C, q, rings, count, j + 1 < blocks, pv, acc, m, sums, column - j * BN, row, nk,
+                                      lowest, highest, unit, True, P)
                 count += 1
         for j in range(clean, left):
-            pv, acc, m, l = _step(C, q, rings, count, j + 1 < blocks, pv, acc, m, l, 0, row, nk, lowest, highest,
-                                  scale_log2, False, P)
+            pv, acc, m, sums = _step(C, q, rings, count, j + 1 < blocks, pv, acc, m, sums, 0, row, nk, lowest, highest,
+                                     unit, False, P)
             count += 1
         if P.left:
             for j in range(left, blocks):
-                pv, acc, m, l = _step(C, q, rings, count, j + 1 < blocks, pv, acc, m, l, column - j * BN, row, nk,
-                                      lowest, highest, scale_log2, True, P)
+                pv, acc, m, sums = _step(C, q, rings, count, j + 1 < blocks, pv, acc, m, sums, column - j * BN, row, nk,
+                                      lowest, highest, unit, True, P)
                 count += 1
         if not P.ahead and not P.shared_output:
             mbarrier.arrive(q_free.index(C), count=1)  # the next Q loads under the rest of this tile
@@ -467,10 +501,10 @@ def _consumer(C: gl.constexpr, tensors, barriers, buffers, call, P: gl.constexpr
         if P.ahead:  # first scores of the next tile (after the last one: of stale shared memory, unused)
             mbarrier.wait(q_full.index(C), tile & 1, pred=more)
             mbarrier.wait(k_full.index(k_stage), (count // ST) & 1, pred=more)
-            q = q_ring.index(C).reshape([64, D]).load(gl.DotOperandLayout(0, _accumulator(BN), 2))
+            q = _registers(q_ring.index(C), scale_log2, P)
             mbarrier.arrive(q_free.index(C), count=1)
             f = _first_scores(gl.convert_layout(q, gl.DotOperandLayout(0, FIRST, 2)), k_ring.index(k_stage), D, BN, BF)
-        total = gl.sum(l, 1)
+        total = gl.sum(sums, 1)
         _store_lse(lse, total, m, (batch * heads + head).to(gl.int64) * nq, row, nq, ROWS, P)
         if P.fixed:
             lost = lost | (gl.convert_layout(total, ROWS) >= LARGEST).to(gl.int32)

@@ -28,6 +28,7 @@ class Config:
     window's right side exists; left: its left side. edge: more than one block of a consumer may cross the window's
     sides. ahead: two consumers share every block, keep Q in registers and multiply the next tile's first block before
     they write this one. fixed: the maximum of a row's first block stays (see hopper._raise); else a maximum a block.
+    scaled: with fixed, Q is multiplied by the scale beforehand, in its own type, and scores start from -m.
     """
 
     head_dim: int
@@ -40,6 +41,9 @@ class Config:
     edge: bool = False
     ahead: bool = False
     fixed: bool = False
+    scaled: bool = False
+    bare: bool = False
+    turns: bool = True
 
     @property
     def block_m(self) -> int:
@@ -79,19 +83,23 @@ def choose(q: torch.Tensor, k: torch.Tensor, options: Options) -> Config:
     causal, left = options.right >= 0, options.left >= 0
     highest = k.shape[2] - q.shape[2] + options.right
     fixed = q.dtype == torch.bfloat16 and head_dim <= 128  # P in float16 would overflow at 2^16
+
+    def crossed(unit: int) -> bool:
+        """Whether a window's side may cross more than one key block of `unit` query rows."""
+        return left or (causal and (options.right > 0 or highest < 0 or highest % unit != 0))
+
     if head_dim > 128:
-        consumers, block_n, stages, ahead, unit = 2, 64, 2, False, 64
-    elif head_dim > 64 or (causal and k.shape[2] <= 2048):
-        consumers, block_n, stages, ahead, unit = 2, 128, 2 if head_dim > 64 else 4, True, 128
+        consumers, block_n, stages, ahead, edge = 2, 64, 2, False, crossed(64)
+    elif head_dim > 64 or (causal and k.shape[2] <= 2048) or crossed(64):
+        consumers, block_n, stages, ahead, edge = 2, 128, 2 if head_dim > 64 else 4, True, crossed(128)
     else:
-        consumers, block_n, stages, ahead, unit = 3, 128, 4, False, 64
-    edge = left or (causal and (options.right > 0 or highest < 0 or highest % unit != 0))
+        consumers, block_n, stages, ahead, edge = 3, 128, 4, False, False
     return Config(head_dim, consumers, block_n, stages, group, causal, left, edge, ahead, fixed)
 
 
 def block_range(row: int, nq: int, nk: int, block_m: int, block_n: int, lowest: int | None, highest: int | None
                 ) -> tuple[int, int]:
-    """First and one past the last key block of the tile of rows from `row`: query i sees keys i + lowest to i + highest.
+    """First and one past the last key block of the tile from `row`: query i sees keys i + lowest to i + highest.
 
     A tile that sees nothing has one block, all of it hidden, so that its rows are written."""
     end = nk if highest is None else min(nk, min(row + block_m, nq) + highest)

@@ -1,0 +1,406 @@
+"""Check every form of the Hopper forward on this GPU, then time those that are right beside their peers.
+
+    python -m tests.gpu.check_hopper FOLDER [--seconds 140]
+
+Checks run in processes of their own, several at a time, each with a time limit: a hang or a crash costs one form. Then
+each cell runs its forms and peers in one process, in random order, L2 flushed before each call and a round's calls
+queued before the first begins; medians of CUDA-event times. One JSON line a check and a cell, also in
+FOLDER/results.jsonl.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import random
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+TOKENS, HIDDEN = 16_384, 2_048
+CHECK_SECONDS = 75
+FLOOR = {"float16": 5e-4, "bfloat16": 4e-3}
+# What a form changes in the configuration that kernels.hopper_plan.choose gives; forms of three consumers of head 64
+# only.
+FORMS: dict[str, dict[str, Any]] = {
+    "max": {"fixed": False}, "fixed": {"fixed": True}, "scaled": {"fixed": True, "scaled": True},
+    "bare": {"fixed": True, "scaled": True, "bare": True}, "free": {"fixed": True, "turns": False},
+    "two": {"fixed": True, "consumers": 2, "ahead": True}, "two_scaled": {"fixed": True, "scaled": True, "consumers": 2,
+                                                                          "ahead": True},
+    "three": {"fixed": True, "consumers": 3, "ahead": False}, "three_max": {"fixed": False, "consumers": 3,
+                                                                            "ahead": False},
+    "three_scaled": {"fixed": True, "scaled": True, "consumers": 3, "ahead": False},
+}
+FORMS_OF = {64: ("three_max", "three", "three_scaled", "bare", "free", "two", "two_scaled"),
+            128: ("max", "fixed", "scaled", "bare", "free")}
+# name: dtype, batch, heads, key heads, Nq, Nk, D, causal, window, how the tensors lie
+ODD = [(1, 2, 2, n, n, causal, (-1, -1)) for n in (64, 77, 1000, 3001, 4097) for causal in (False, True)]
+SHAPES = [(1, 4, 1, 113, 203, True, (-1, -1)), (2, 4, 2, 1023, 1024, True, (-1, -1)), (1, 2, 2, 3, 799, True, (-1, -1)),
+          (1, 2, 2, 300, 40, True, (-1, -1)), (1, 2, 1, 5, 2, True, (-1, -1)), (1, 2, 2, 500, 1300, False, (-1, -1)),
+          (1, 3, 3, 1, 1, True, (-1, -1)), (2, 4, 4, 900, 900, False, (100, 40)), (1, 4, 2, 2049, 2049, True, (255, 0)),
+          (1, 2, 2, 700, 1100, False, (-1, 30)), (1, 2, 2, 700, 500, False, (64, -1)),
+          (1, 2, 2, 640, 640, False, (0, 0))]
+
+
+def jobs() -> list[dict[str, Any]]:
+    """One job a process: a form, a head size and its cases."""
+    found = []
+    for head_dim in (128, 64):
+        for form in FORMS_OF[head_dim]:
+            cases = [(*shape, head_dim, "bfloat16", "plain") for shape in ODD]
+            cases += [(4, 16, 16, 4096, 4096, causal, (-1, -1), head_dim, "bfloat16", "large")
+                      for causal in (False, True)]
+            found.append({"form": form, "head_dim": head_dim, "cases": cases})
+    for head_dim in (128, 64, 256):
+        for part in (SHAPES[:6], SHAPES[6:]):
+            found.append({"form": "chosen", "head_dim": head_dim,
+                          "cases": [(*shape, head_dim, "bfloat16", "plain") for shape in part]})
+    for dtype in ("float16", "bfloat16"):
+        found.append({"form": "chosen", "head_dim": 0, "cases": [
+            (1, 4, 2, 777, 777, causal, (-1, -1), d, dtype, lay) for d, causal, lay in (
+                (40, True, "plain"), (96, False, "plain"), (192, True, "plain"), (256, False, "plain"),
+                (64, True, "tokens"), (128, False, "fused"), (128, True, "tokens"), (8, True, "plain"))]
+            + [(1, 2, 2, 2100, 2100, causal, (-1, -1), 64, dtype, "plain") for causal in (False, True)]})
+    for head_dim in (128, 64):
+        found.append({"form": "chosen", "head_dim": head_dim, "cases": [
+            (1, 8, 2, 2304, 2304, False, (-1, -1), head_dim, "bfloat16", "plain"),
+            (1, 8, 2, 2304, 2304, True, (-1, -1), head_dim, "bfloat16", "plain"),
+            (1, 8, 8, 2304, 2304, True, (1023, 0), head_dim, "bfloat16", "plain")]})
+    found.append({"form": "chosen", "head_dim": 1, "cases": [
+        (1, 2, 2, 1000, 1000, causal, (-1, -1), d, dtype, lay) for lay in ("sink", "growing", "low", "huge")
+        for d, causal, dtype in ((128, False, "bfloat16"), (64, True, "bfloat16"), (128, True, "float16"))]})
+    return found
+
+
+def tensors(case: tuple[Any, ...]) -> tuple[Any, ...]:
+    import torch
+
+    batch, heads, kv_heads, nq, nk, _, _, head_dim, dtype, lay = case
+    torch.manual_seed(0)
+    kind = getattr(torch, dtype)
+
+    def make(h: int, n: int) -> Any:
+        if lay == "tokens":
+            return torch.randn(batch, n, h, head_dim, device="cuda", dtype=kind).transpose(1, 2)
+        if lay == "fused":
+            return torch.randn(batch, n, h, 3, head_dim, device="cuda", dtype=kind)[..., 1, :].transpose(1, 2)
+        return torch.randn(batch, h, n, head_dim, device="cuda", dtype=kind)
+
+    q, k, v = make(heads, nq), make(kv_heads, nk), make(kv_heads, nk)
+    if lay == "sink":  # the first key, which is met last, has by far the largest score of all
+        q = q.abs()
+        k[:, :, 0] = 30
+    elif lay == "growing":  # scores grow towards the first key
+        q = q.abs()
+        k = -torch.linspace(0, 12, nk, device="cuda", dtype=kind)[None, None, :, None].expand_as(k).contiguous()
+        k = k + torch.randn_like(k)
+        k = k.flip(2).contiguous() if head_dim == 64 else k.contiguous()
+    elif lay == "low":
+        q, k = q.abs() * 100, -k.abs() * 100
+    elif lay == "huge":
+        q, k = q * 20, k * 20
+    return q, k, v
+
+
+def visible(nq: int, nk: int, causal: bool, window: tuple[int, int]) -> Any:
+    import torch
+
+    i = torch.arange(nq, device="cuda")[:, None] + nk - nq
+    j = torch.arange(nk, device="cuda")[None, :]
+    left, right = window
+    seen = torch.ones(nq, nk, dtype=torch.bool, device="cuda")
+    if causal or right >= 0:
+        seen &= j <= i + (0 if causal else right)
+    if left >= 0:
+        seen &= j >= i - left
+    return seen
+
+
+def attention(q: Any, k: Any, v: Any, seen: Any) -> tuple[Any, Any]:
+    """By definition in the tensors' own type, with the rows that see nothing 0; (out, lse)."""
+    import torch
+
+    group = q.shape[1] // k.shape[1]
+    k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
+    scores = (q @ k.transpose(2, 3) * q.shape[3] ** -0.5).masked_fill(~seen, float("-inf"))
+    out = torch.nan_to_num(torch.softmax(scores, -1), nan=0.0) @ v
+    return out, torch.logsumexp(scores.double(), -1)
+
+
+def run_form(form: str, q: Any, k: Any, v: Any, causal: bool, window: tuple[int, int]) -> tuple[Any, Any]:
+    """out and lse of a form, on outputs that held NaN."""
+    import torch
+
+    from kernels import hopper, hopper_plan
+    from kernels.options import Options
+
+    left, right = window[0], 0 if causal else window[1]
+    config = configured(form, hopper_plan.choose(q, k, Options(left=left, right=right)))
+    out = torch.full(q.shape, float("nan"), device="cuda", dtype=q.dtype)
+    return hopper.forward(q, k, v, config, scale=q.shape[3] ** -0.5, left=left, right=right, out=out)
+
+
+def configured(form: str, config: Any) -> Any:
+    return config if form == "chosen" else replace(config, **FORMS[form])
+
+
+def check(job: dict[str, Any]) -> None:
+    """Print one line a case: errors of out and lse against float64, and eager's."""
+    import torch
+
+    for case in job["cases"]:
+        nq, nk, causal, window, dtype, lay = *case[3:6], tuple(case[6]), *case[8:]
+        q, k, v = tensors(case)
+        started = time.time()
+        out, lse = run_form(job["form"], q, k, v, causal, window)
+        again, _ = run_form(job["form"], q, k, v, causal, window)
+        torch.cuda.synchronize()
+        line: dict[str, Any] = {"check": job["form"], "case": case, "seconds": round(time.time() - started, 1),
+                                "same": bool(torch.equal(out, again))}
+        if lay == "large":
+            with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.FLASH_ATTENTION):
+                peer = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
+            line["against_sdpa"] = float((out.float() - peer.float()).abs().max() / peer.float().abs().max())
+            q, k, v, out, lse = q[:1, :2], k[:1, :2], v[:1, :2], out[:1, :2], lse[:1, :2]
+        seen = visible(nq, nk, causal, window)
+        expected, expected_lse = attention(q.double(), k.double(), v.double(), seen)
+        eager, _ = attention(q, k, v, seen)
+        size = float(expected.abs().max()) or 1.0
+        line["error"] = float((out.double() - expected).abs().max()) / size
+        line["eager_error"] = float((eager.double() - expected).abs().max()) / size
+        blind = torch.isinf(expected_lse)
+        line["blind_right"] = bool((torch.isinf(lse) == blind).all()) and bool((lse[blind] < 0).all())
+        line["lse_error"] = float((lse.double() - expected_lse)[~blind].abs().max()) if bool((~blind).any()) else 0.0
+        limit = 2 * line["eager_error"] + FLOOR[dtype]
+        loose = 2e-2 if "scaled" in job["form"] or job["form"] == "bare" else 1e-4
+        line["ok"] = (line["same"] and line["blind_right"] and line["error"] <= limit
+                      and line["lse_error"] <= loose * max(1.0, float(expected_lse[~blind].abs().max())
+                                                           if bool((~blind).any()) else 1.0)
+                      and line.get("against_sdpa", 0.0) <= 1e-2)
+        print(json.dumps(line), flush=True)
+
+
+def checked(job: dict[str, Any]) -> list[dict[str, Any]]:
+    """`check` in a process of its own; what it did not finish is said."""
+    process = subprocess.Popen([sys.executable, "-m", "tests.gpu.check_hopper", "--job", json.dumps(job)], text=True,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        text, errors = process.communicate(timeout=CHECK_SECONDS)
+        end = f"exit {process.returncode}"
+    except subprocess.TimeoutExpired:
+        process.kill()
+        text, errors = process.communicate()
+        end = "out of time"
+    lines = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+    if len(lines) < len(job["cases"]):
+        lines.append({"check": job["form"], "case": job["cases"][len(lines)], "ok": False, "why": end,
+                      "text": errors[-1500:]})
+    return lines
+
+
+# ---- times -----------------------------------------------------------------------------------------------------
+def cells() -> list[dict[str, Any]]:
+    """Most important first."""
+    found = []
+    for dtype, lengths in (("bfloat16", (4096, 16_384, 1024)), ("float16", (4096,))):
+        for n in lengths:
+            for head_dim in (128, 64):
+                for causal in (False, True):
+                    found.append({"n": n, "head_dim": head_dim, "causal": causal, "dtype": dtype, "window": (-1, -1),
+                                  "heads": HIDDEN // head_dim, "kv_heads": HIDDEN // head_dim})
+    for head_dim in (128, 64):
+        for kv_heads in (32, 8):
+            for causal in (False, True):
+                found.append({"n": 4096, "head_dim": head_dim, "causal": causal, "dtype": "bfloat16",
+                              "window": (-1, -1), "heads": 32, "kv_heads": kv_heads})
+        for left in (1023, 4095):
+            found.append({"n": 16_384, "head_dim": head_dim, "causal": True, "dtype": "bfloat16", "window": (left, 0),
+                          "heads": HIDDEN // head_dim, "kv_heads": HIDDEN // head_dim})
+    found.append({"n": 4096, "head_dim": 256, "causal": False, "dtype": "bfloat16", "window": (-1, -1), "heads": 8,
+                  "kv_heads": 8})
+    return found
+
+
+def flops(cell: dict[str, Any]) -> float:
+    """4·D a visible pair of query and key."""
+    n, left = cell["n"], cell["window"][0]
+    pairs = n * n if not cell["causal"] else n * (n + 1) // 2
+    if left >= 0:
+        pairs -= (n - left - 1) * (n - left) // 2
+    return 4.0 * cell["head_dim"] * pairs * cell["heads"] * (TOKENS // n)
+
+
+def candidates(cell: dict[str, Any], right: set[tuple[str, int]]
+               ) -> tuple[dict[str, Callable[[], Any]], dict[str, str]]:
+    """Callables by name, and why others are missing."""
+    import torch
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    from kernels import hopper, hopper_plan
+    from kernels.options import Options
+
+    n, d, causal = cell["n"], cell["head_dim"], cell["causal"]
+    left, window_right = cell["window"][0], 0 if causal else cell["window"][1]
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(TOKENS // n, heads, n, d, device="cuda", dtype=getattr(torch, cell["dtype"]))
+               for heads in (cell["heads"], cell["kv_heads"], cell["kv_heads"]))
+    found: dict[str, Callable[[], Any]] = {}
+    missing: dict[str, str] = {}
+    processors = torch.cuda.get_device_properties(0).multi_processor_count
+    plain = cell["dtype"] == "bfloat16" and left < 0 and cell["heads"] == cell["kv_heads"] != 32 and d <= 128
+    seen = []
+    for form in ("chosen", *(FORMS_OF[d] if plain else ())):
+        if form != "chosen" and (form, d) not in right:
+            missing[form] = "not right, or not checked"
+            continue
+        config = configured(form, hopper_plan.choose(q, k, Options(left=left, right=window_right)))
+        if config in seen:
+            continue
+        seen.append(config)
+        out, lse = torch.empty_like(q), torch.empty(q.shape[:3], device="cuda")
+        try:
+            grid, arguments, options = hopper.launch(q, k, v, out, lse, config, scale=d**-0.5, left=left,
+                                                     right=window_right, processors=processors)
+            kernel = hopper._forward[grid]
+
+            def call(kernel: Any = kernel, arguments: Any = arguments, options: Any = options, out: Any = out) -> Any:
+                kernel(*arguments, **options)
+                return out
+
+            call()
+            torch.cuda.synchronize()
+            found[form] = call
+        except Exception as error:
+            missing[form] = str(error)[:200]
+    if left >= 0:
+        return found, missing
+    grouped = {"enable_gqa": True} if cell["heads"] != cell["kv_heads"] else {}
+    for name, backend in (("sdpa_flash", SDPBackend.FLASH_ATTENTION), ("sdpa_cudnn", SDPBackend.CUDNN_ATTENTION)):
+        def peer(backend: Any = backend) -> Any:
+            with sdpa_kernel(backend):
+                return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal, **grouped)
+        try:
+            peer()
+            found[name] = peer
+        except Exception as error:
+            missing[name] = str(error)[:200]
+    try:
+        flash3 = importlib.import_module("fa3_fwd_interface").flash_attn_func
+        tokens = [x.transpose(1, 2).contiguous() for x in (q, k, v)]
+
+        def third() -> Any:
+            result = flash3(*tokens, causal=causal)
+            return (result[0] if isinstance(result, tuple) else result).transpose(1, 2)
+
+        third()
+        found["fa3"] = third
+    except Exception as error:
+        missing["fa3"] = f"{type(error).__name__}: {error}"[:200]
+    return found, missing
+
+
+def time_cells(folder: Path, seconds: float, right: set[tuple[str, int]]) -> None:
+    import torch
+
+    deadline = time.time() + seconds
+    flush = torch.empty(96 << 20, dtype=torch.int32, device="cuda")  # 384 MB
+    todo = cells()
+    for index, cell in enumerate(todo):
+        if time.time() > deadline:
+            print(json.dumps({"cell": "not timed, no time left", "cells": len(todo) - index}), flush=True)
+            return
+        functions, missing = candidates(cell, right)
+        reference = None
+        for name in ("sdpa_flash", "sdpa_cudnn", *functions):
+            if name in functions:
+                out = functions[name]().float()
+                reference = out if reference is None else reference
+                error = float((out - reference).abs().max() / reference.abs().max())
+                if not error <= 2e-2:
+                    missing[name] = f"differs from SDPA by {error:.1e}"
+                    del functions[name]
+        del reference, out
+        sensors = subprocess.Popen(["nvidia-smi", "--query-gpu=clocks.sm,power.draw,temperature.gpu",
+                                    "--format=csv,noheader,nounits"], stdout=subprocess.PIPE, text=True)
+        until = min(deadline + 3, time.time() + max(1.2, seconds / len(todo)))
+        samples: dict[str, list[float]] = {name: [] for name in functions}
+        while time.time() < until or min(map(len, samples.values()), default=5) < 5:
+            events = []
+            torch.cuda._sleep(20_000_000)
+            names = list(functions) * 2
+            random.shuffle(names)
+            for name in names:
+                flush.zero_()
+                start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+                start.record()
+                functions[name]()
+                end.record()
+                events.append((name, start, end))
+            torch.cuda.synchronize()
+            for name, start, end in events:
+                samples[name].append(start.elapsed_time(end))
+        work = flops(cell)
+        rates = {}
+        for name, values in samples.items():
+            fifths = statistics.quantiles(values, n=5)
+            middle = statistics.median(values)
+            rates[name] = {"tflops": round(work / middle / 1e9, 1), "ms": round(middle, 4), "samples": len(values),
+                           "spread_percent": round(100 * (fifths[3] - fifths[0]) / middle, 1)}
+        peers = [rates[name]["tflops"] for name in ("sdpa_flash", "sdpa_cudnn", "fa3") if name in rates]
+        ours = {name: r["tflops"] for name, r in rates.items() if name not in ("sdpa_flash", "sdpa_cudnn", "fa3")}
+        line = {"cell": cell, "rates": rates, "missing": missing, "sensors": sensors.communicate()[0].strip()}
+        if peers and ours:
+            best = max(ours, key=lambda name: ours[name])
+            line["best"] = best
+            line["ratio_to_best_peer"] = {name: round(rate / max(peers), 3) for name, rate in ours.items()}
+        print(json.dumps(line), flush=True)
+        with (folder / "results.jsonl").open("a") as file:
+            file.write(json.dumps(line) + "\n")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", nargs="?", type=Path)
+    parser.add_argument("--seconds", type=float, default=140.0)
+    parser.add_argument("--job")
+    parser.add_argument("--times")
+    arguments = parser.parse_args()
+    if arguments.job:
+        return check(json.loads(arguments.job))
+    if arguments.times:
+        settings = json.loads(arguments.times)
+        return time_cells(arguments.folder, settings["seconds"], {(form, d) for form, d in settings["right"]})
+    started = time.time()
+    arguments.folder.mkdir(parents=True, exist_ok=True)
+    wrong: set[tuple[str, int]] = set()
+    with ThreadPoolExecutor(16) as pool, (arguments.folder / "results.jsonl").open("w") as file:
+        for job, lines in zip(todo := jobs(), pool.map(checked, todo)):
+            for line in lines:
+                file.write(json.dumps(line) + "\n")
+                if not line["ok"]:
+                    wrong.add((job["form"], job["head_dim"]))
+                    print(json.dumps(line))
+            errors = [line["error"] for line in lines if "error" in line]
+            print(f"{job['form']} {job['head_dim']}: {sum(line['ok'] for line in lines)} of {len(job['cases'])} right, "
+                  f"error up to {max(errors, default=float('nan')):.1e}, {time.time() - started:.0f} s", flush=True)
+    right = [(form, d) for d, forms in FORMS_OF.items() for form in forms if (form, d) not in wrong]
+    settings = {"seconds": max(20.0, arguments.seconds - (time.time() - started) - 12), "right": right}
+    process = subprocess.Popen([sys.executable, "-m", "tests.gpu.check_hopper", str(arguments.folder), "--times",
+                                json.dumps(settings)])
+    try:
+        process.wait(timeout=settings["seconds"] + 40)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        print("the times: out of time", flush=True)
+    print(f"{time.time() - started:.0f} s in all", flush=True)
+
+
+if __name__ == "__main__":
+    main()
