@@ -30,7 +30,6 @@ from kernels.gluon_names import (
     warpgroup_mma_wait,
 )
 
-KEYS = gl.constexpr(128)  # keys of a tile of key_kernel, and queries of one of query_kernel: two consumers of 64 rows
 ATOMIC, REDUCE = gl.constexpr(1), gl.constexpr(2)  # dQ leaves by red.global.add.v4 from registers, or by TMA reduction
 
 
@@ -89,6 +88,7 @@ class KeyWork:
     D: gl.constexpr
     HEAD: gl.constexpr
     BM: gl.constexpr
+    KEYS: gl.constexpr
     STAGES: gl.constexpr
     GROUP: gl.constexpr
     LEFT: gl.constexpr
@@ -129,9 +129,9 @@ class KeyWork:
     free: gl.shared_memory_descriptor
 
     @constexpr_function
-    def __init__(self, D, HEAD, BM, STAGES, GROUP, LEFT, RIGHT, TAIL, DQ, SCHEDULE, descriptors, pointers, numbers,
-                 tiles, barriers):
-        self.D, self.HEAD, self.BM = gl.constexpr(D), gl.constexpr(HEAD), gl.constexpr(BM)
+    def __init__(self, D, HEAD, BM, KEYS, STAGES, GROUP, LEFT, RIGHT, TAIL, DQ, SCHEDULE, descriptors, pointers,
+                 numbers, tiles, barriers):
+        self.D, self.HEAD, self.BM, self.KEYS = gl.constexpr(D), gl.constexpr(HEAD), gl.constexpr(BM), gl.constexpr(KEYS)
         self.STAGES, self.GROUP = gl.constexpr(STAGES), gl.constexpr(GROUP)
         self.LEFT, self.RIGHT, self.TAIL = gl.constexpr(LEFT), gl.constexpr(RIGHT), gl.constexpr(TAIL)
         self.DQ, self.SCHEDULE = gl.constexpr(DQ), gl.constexpr(SCHEDULE)
@@ -145,8 +145,8 @@ class KeyWork:
 @gluon.jit
 def _tile_of(w, tile):
     """(key head counted over the batch, first key) of a tile; under a causal mask the longest of a head come first."""
-    blocks = gl.cdiv(w.NK, KEYS)
-    return tile // blocks, tile % blocks * KEYS
+    blocks = gl.cdiv(w.NK, w.KEYS)
+    return tile // blocks, tile % blocks * w.KEYS
 
 
 @gluon.jit
@@ -157,7 +157,7 @@ def _query_blocks(w, n0):
     if w.RIGHT:
         first = gl.maximum(n0 - w.highest, 0) // w.BM
     if w.LEFT:
-        last = gl.maximum(gl.minimum(last, gl.cdiv(gl.maximum(n0 + KEYS - w.lowest, 0), w.BM)), first)
+        last = gl.maximum(gl.minimum(last, gl.cdiv(gl.maximum(n0 + w.KEYS - w.lowest, 0), w.BM)), first)
     return first, last
 
 
@@ -178,11 +178,14 @@ def _load_tile(w, tile, it, count):
     first, last = _query_blocks(w, n0)
     b, hk = bhk // w.HK, bhk % w.HK
     mbarrier.wait(w.kv_free, (count & 1) ^ 1)
-    mbarrier.expect(w.kv_full.index(0), w.k_desc.block_type.nbytes)
-    tma_load(w.k_desc, [b, hk, n0, 0], w.kv_full.index(0), w.k.index(0))
-    mbarrier.expect(w.kv_full.index(1), w.v_desc.block_type.nbytes)
-    tma_load(w.v_desc, [b, hk, n0, 0], w.kv_full.index(1), w.v)
-    rows = gl.arange(0, w.BM, layout=gl.BlockedLayout([1], [32], [4], [0]))
+    rows: gl.constexpr = w.k_desc.block_type.shape[2]
+    mbarrier.expect(w.kv_full.index(0), w.KEYS // rows * w.k_desc.block_type.nbytes)
+    for c in gl.static_range(w.KEYS // rows):
+        tma_load(w.k_desc, [b, hk, n0 + c * rows, 0], w.kv_full.index(0), w.k.index(c))
+    mbarrier.expect(w.kv_full.index(1), w.KEYS // rows * w.v_desc.block_type.nbytes)
+    for c in gl.static_range(w.KEYS // rows):
+        tma_load(w.v_desc, [b, hk, n0 + c * rows, 0], w.kv_full.index(1), w.v.index(c))
+    cols = gl.arange(0, w.BM, layout=gl.BlockedLayout([1], [32], [4], [0]))
     j, bh = first, bhk * w.GROUP
     for _ in range(0, w.GROUP * (last - first)):
         s = it % w.STAGES
@@ -190,8 +193,8 @@ def _load_tile(w, tile, it, count):
         mbarrier.expect(w.q_full.index(s), w.q_desc.block_type.nbytes)
         tma_load(w.q_desc, [b, bh - b * w.HK * w.GROUP, j * w.BM, 0], w.q_full.index(s), w.q.index(s))
         at = bh.to(gl.int64) * w.NQP + j * w.BM
-        lse = gl.load(w.STATS + at + rows)
-        delta = gl.load(w.DELTA + at + rows)
+        lse = gl.load(w.STATS + at + cols)
+        delta = gl.load(w.DELTA + at + cols)
         mbarrier.expect(w.do_full.index(s), w.do_desc.block_type.nbytes)
         tma_load(w.do_desc, [b, bh - b * w.HK * w.GROUP, j * w.BM, 0], w.do_full.index(s), w.do.index(s))
         w.lse.index(s).store(lse)
@@ -208,8 +211,14 @@ def _load(w):
 
 
 @gluon.jit
-def _score_layout(w):
-    return gl.NVMMADistributedLayout([3, 0], [4, 1], [16, w.BM, 16])
+def _own(C: gl.constexpr, w, tile, it):
+    """The 64 rows of K or V that are this consumer's, in the step that comes as number `it`.
+
+    it >> 30 is 0, which the compiler cannot know: it would keep 16 registers of addresses over the loop."""
+    if w.k_desc.block_type.shape[2] == 64:
+        return tile.index(C + (it >> 30)).reshape([64, w.D])
+    else:
+        return tile.index(it >> 30).reshape([w.KEYS, w.D]).slice(C * 64, 64)
 
 
 @gluon.jit
@@ -223,18 +232,16 @@ def _statistic(x, BM: gl.constexpr, layout: gl.constexpr):
 def _scores(C: gl.constexpr, w, it, layout: gl.constexpr):
     """Start S' = K Q' - LSE / scale of the block that comes as number `it`."""
     s = it % w.STAGES
-    # it >> 30 is 0, which the compiler cannot know: it would keep 16 registers of addresses over the loop
-    k = w.k.index(it >> 30).reshape([KEYS, w.D]).slice(C * 64, 64)
     q = w.q.index(s).reshape([w.BM, w.D]).permute((1, 0))
-    return warpgroup_mma(k, q, _statistic(w.lse.index(s), w.BM, layout), is_async=True)
+    return warpgroup_mma(_own(C, w, w.k, it), q, _statistic(w.lse.index(s), w.BM, layout), is_async=True)
 
 
 @gluon.jit
-def _weight_gradients(C: gl.constexpr, w, s, layout: gl.constexpr):
+def _weight_gradients(C: gl.constexpr, w, it, layout: gl.constexpr):
     """Start dP' = V dO' - Delta."""
-    v = w.v.reshape([KEYS, w.D]).slice(C * 64, 64)
+    s = it % w.STAGES
     do = w.do.index(s).reshape([w.BM, w.D]).permute((1, 0))
-    return warpgroup_mma(v, do, _statistic(w.delta.index(s), w.BM, layout), is_async=True)
+    return warpgroup_mma(_own(C, w, w.v, it), do, _statistic(w.delta.index(s), w.BM, layout), is_async=True)
 
 
 @gluon.jit
@@ -258,7 +265,7 @@ def _weights(C: gl.constexpr, w, s, n0, j, until, since, layout: gl.constexpr):
 @gluon.jit
 def _dq(C: gl.constexpr, w, b):
     """Start this consumer's half of dQ = dS K: half of the columns (64 queries a block) or of the queries (128)."""
-    k = w.k.index(0).reshape([KEYS, w.D])
+    k = w.k.index(0).reshape([w.KEYS, w.D])
     ds = w.ds.index(b)
     if w.BM == 64:
         layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, w.D // 2, 16])
@@ -311,10 +318,10 @@ def _step(C: gl.constexpr, w, it, j, bh, jn, more, n0, until, since, x, dk, dv, 
         mbarrier.wait(w.q_full.index(s), phase)
         x_t = _scores(C, w, it, layout)
         mbarrier.wait(w.do_full.index(s), phase)
-        dp_t = _weight_gradients(C, w, s, layout)
+        dp_t = _weight_gradients(C, w, it, layout)
         x = warpgroup_mma_wait(1, deps=(x_t, ))
     else:
-        dp_t = _weight_gradients(C, w, s, layout)
+        dp_t = _weight_gradients(C, w, it, layout)
         if w.SCHEDULE < 3:
             mbarrier.wait(w.do_full.index(s), phase)  # complete: it ends a basic block, so dP starts before exp2
     if w.SCHEDULE < 3:
@@ -369,21 +376,26 @@ def _step(C: gl.constexpr, w, it, j, bh, jn, more, n0, until, since, x, dk, dv, 
         mbarrier.wait(w.do_full.index(sn), next_phase, pred=more)
         x = warpgroup_mma_wait(0, deps=(x_t, ))
     elif w.SCHEDULE >= 3:  # the next P is made under dQ; the consumers may be almost a block apart
-        _arrive(10 + 2 * b + 1 - C)  # two barriers a consumer: it may arrive again before the other has waited
+        if w.DQ > 0:
+            _arrive(10 + 2 * b + 1 - C)  # two barriers a consumer: it may arrive again before the other has waited
         dk_t = warpgroup_mma(gl.convert_layout(ds, p_layout), q, dk, is_async=True)
         mbarrier.wait(w.q_full.index(sn), next_phase, pred=more)
         x_t = _scores(C, w, it + 1, layout)
         dk, dv = warpgroup_mma_wait(1, deps=(dk_t, dv_t))
         mbarrier.arrive(w.free.index(s), count=1)
-        _sync(10 + 2 * b + C)
-        dq_t = _dq(C, w, b)
-        x_t = warpgroup_mma_wait(1, deps=(x_t, ))
+        if w.DQ > 0:
+            _sync(10 + 2 * b + C)
+            dq_t = _dq(C, w, b)
+            x_t = warpgroup_mma_wait(1, deps=(x_t, ))
+        else:
+            x_t = warpgroup_mma_wait(0, deps=(x_t, ))
         x = _weights(C, w, x_t, n0, jn, until, since, layout)
         if w.SCHEDULE == 4:
             x = gl.convert_layout(x.to(q.dtype), p_layout)
         mbarrier.wait(w.do_full.index(sn), next_phase, pred=more)
-        dq = warpgroup_mma_wait(0, deps=(dq_t, ))
-        _add_dq(C, w, dq, bh, j)
+        if w.DQ > 0:
+            dq = warpgroup_mma_wait(0, deps=(dq_t, ))
+            _add_dq(C, w, dq, bh, j)
     return x, dk, dv
 
 
@@ -396,11 +408,11 @@ def _work_tile(C: gl.constexpr, w, tile, it, count):
     first, last = _query_blocks(w, n0)
     until, since = w.NQ * 0, w.NQ
     if w.RIGHT:
-        until = gl.cdiv(gl.maximum(n0 + KEYS - 1 - w.highest, 0), w.BM)
+        until = gl.cdiv(gl.maximum(n0 + w.KEYS - 1 - w.highest, 0), w.BM)
     if w.LEFT:
         since = gl.maximum(n0 - w.lowest + 1, 0) // w.BM
     if w.TAIL:
-        until += (n0 + KEYS > w.NK).to(gl.int32) * w.NQ
+        until += (n0 + w.KEYS > w.NK).to(gl.int32) * w.NQ
     dk = gl.zeros([64, w.D], gl.float32, o_layout)
     dv = gl.zeros([64, w.D], gl.float32, o_layout)
     mbarrier.wait(w.kv_full.index(0), count & 1)
@@ -449,24 +461,33 @@ def _second_consumer(w):
     _work(1, w)
 
 
+@gluon.jit
+def _third_consumer(w):
+    _work(2, w)
+
+
 @gluon.jit(do_not_specialize=["HK", "NQ", "NK", "NQP", "lowest", "highest"])
 def key_kernel(q_desc, k_desc, v_desc, do_desc, dq_desc, STATS, DELTA, DK, DV, DQ_SUM, HK, NQ, NK, NQP, scale, qk_scale,
-               lowest, highest, HEAD: gl.constexpr, BM: gl.constexpr, STAGES: gl.constexpr, GROUP: gl.constexpr,
+               lowest, highest, HEAD: gl.constexpr, BM: gl.constexpr, KEYS: gl.constexpr, STAGES: gl.constexpr, GROUP: gl.constexpr,
                LEFT: gl.constexpr, RIGHT: gl.constexpr, TAIL: gl.constexpr, DQ: gl.constexpr, SCHEDULE: gl.constexpr):
     """dK and dV (B, Hk, Nk, HEAD), summed over the query heads of a group, and dQ added to DQ_SUM (B H, NQP, D) where
     DQ asks for it. STATS, DELTA: of `prepare`. Query i sees key j where i + lowest <= j <= i + highest.
 
-    One program a tile, batch * key heads * ceil(NK / 128) in all. TAIL: whether 128 does not divide NK."""
+    One program a tile of KEYS keys, 64 a consumer: 128, or without dQ also 192. TAIL: whether KEYS does not divide NK.
+    The descriptors of K and V have blocks of 128 rows with dQ, of 64 without."""
     D: gl.constexpr = k_desc.block_type.shape[3]
     q = gl.allocate_shared_memory(q_desc.dtype, [STAGES] + q_desc.block_type.shape, q_desc.layout)
     do = gl.allocate_shared_memory(q_desc.dtype, [STAGES] + do_desc.block_type.shape, do_desc.layout)
-    k = gl.allocate_shared_memory(q_desc.dtype, [1] + k_desc.block_type.shape, k_desc.layout)
-    v = gl.allocate_shared_memory(q_desc.dtype, v_desc.block_type.shape, v_desc.layout)
+    k = gl.allocate_shared_memory(q_desc.dtype, [KEYS // k_desc.block_type.shape[2]] + k_desc.block_type.shape, k_desc.layout)
+    v = gl.allocate_shared_memory(q_desc.dtype, [KEYS // v_desc.block_type.shape[2]] + v_desc.block_type.shape, v_desc.layout)
     plain: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
     lse = gl.allocate_shared_memory(gl.float32, [STAGES, BM], plain)
     delta = gl.allocate_shared_memory(gl.float32, [STAGES, BM], plain)
-    ds_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([KEYS, BM], q_desc.dtype)
-    ds = gl.allocate_shared_memory(q_desc.dtype, [2 if DQ else 1, KEYS, BM], ds_layout)
+    if DQ > 0:
+        ds_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([KEYS, BM], q_desc.dtype)
+        ds = gl.allocate_shared_memory(q_desc.dtype, [2, KEYS, BM], ds_layout)
+    else:
+        ds = lse
     if DQ == REDUCE:
         dq = gl.allocate_shared_memory(gl.float32, [2] + dq_desc.block_type.shape, dq_desc.layout)
     else:
@@ -477,18 +498,22 @@ def key_kernel(q_desc, k_desc, v_desc, do_desc, dq_desc, STATS, DELTA, DK, DV, D
     q_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], bar)
     do_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], bar)
     free = gl.allocate_shared_memory(gl.int64, [STAGES, 1], bar)
-    mbarrier.init(kv_free, count=2)
+    mbarrier.init(kv_free, count=KEYS // 64)
     for i in gl.static_range(2):
         mbarrier.init(kv_full.index(i), count=1)
     for i in gl.static_range(STAGES):
         mbarrier.init(q_full.index(i), count=2)  # the copy of Q, and the statistics
         mbarrier.init(do_full.index(i), count=1)
-        mbarrier.init(free.index(i), count=2)
-    w = KeyWork(D, HEAD, BM, STAGES, GROUP, LEFT, RIGHT, TAIL, DQ, SCHEDULE,
+        mbarrier.init(free.index(i), count=KEYS // 64)
+    w = KeyWork(D, HEAD, BM, KEYS, STAGES, GROUP, LEFT, RIGHT, TAIL, DQ, SCHEDULE,
                 (q_desc, k_desc, v_desc, do_desc, dq_desc), (STATS, DELTA, DK, DV, DQ_SUM),
                 (HK, NQ, NK, NQP, scale, qk_scale, lowest, highest), (q, do, k, v, lse, delta, ds, dq),
                 (kv_full, kv_free, q_full, do_full, free))
-    gl.warp_specialize([(_load, (w, )), (_first_consumer, (w, )), (_second_consumer, (w, ))], [4, 4], [240, 240])
+    if KEYS == 128:
+        gl.warp_specialize([(_load, (w, )), (_first_consumer, (w, )), (_second_consumer, (w, ))], [4, 4], [240, 240])
+    else:
+        gl.warp_specialize([(_load, (w, )), (_first_consumer, (w, )), (_second_consumer, (w, )), (_third_consumer, (w, ))],
+                           [4, 4, 4], [160, 160, 160])
 
 
 # ---- dQ alone, for the deterministic variant --------------------------------------------------------------------------
@@ -499,6 +524,7 @@ class QueryWork:
     D: gl.constexpr
     HEAD: gl.constexpr
     BN: gl.constexpr
+    QUERIES: gl.constexpr
     STAGES: gl.constexpr
     GROUP: gl.constexpr
     LEFT: gl.constexpr
@@ -529,9 +555,10 @@ class QueryWork:
     free: gl.shared_memory_descriptor
 
     @constexpr_function
-    def __init__(self, D, HEAD, BN, STAGES, GROUP, LEFT, RIGHT, TAIL, descriptors, pointers, numbers, tiles, barriers):
+    def __init__(self, D, HEAD, BN, QUERIES, STAGES, GROUP, LEFT, RIGHT, TAIL, descriptors, pointers, numbers, tiles,
+                 barriers):
         self.D, self.HEAD, self.BN = gl.constexpr(D), gl.constexpr(HEAD), gl.constexpr(BN)
-        self.STAGES, self.GROUP = gl.constexpr(STAGES), gl.constexpr(GROUP)
+        self.QUERIES, self.STAGES, self.GROUP = gl.constexpr(QUERIES), gl.constexpr(STAGES), gl.constexpr(GROUP)
         self.LEFT, self.RIGHT, self.TAIL = gl.constexpr(LEFT), gl.constexpr(RIGHT), gl.constexpr(TAIL)
         self.q_desc, self.k_desc, self.v_desc, self.do_desc = descriptors
         self.STATS, self.DELTA, self.DQ = pointers
@@ -544,13 +571,13 @@ class QueryWork:
 def _query_tile(w):
     """(query head counted over the batch, first query, [first, last) blocks of keys); the last queries come first,
     since under a causal mask they see most."""
-    blocks = gl.cdiv(w.NQ, KEYS)
+    blocks = gl.cdiv(w.NQ, w.QUERIES)
     bh = gl.program_id(0) // blocks
-    m0 = (blocks - 1 - gl.program_id(0) % blocks) * KEYS
+    m0 = (blocks - 1 - gl.program_id(0) % blocks) * w.QUERIES
     first = w.NK * 0
     last = gl.cdiv(w.NK, w.BN)
     if w.RIGHT:
-        last = gl.minimum(last, gl.cdiv(gl.maximum(m0 + KEYS + w.highest, 0), w.BN))
+        last = gl.minimum(last, gl.cdiv(gl.maximum(m0 + w.QUERIES + w.highest, 0), w.BN))
     if w.LEFT:
         first = gl.minimum(gl.maximum(m0 + w.lowest, 0) // w.BN, last)
     return bh, m0, first, last
@@ -560,7 +587,7 @@ def _query_tile(w):
 def _load_keys(w):
     bh, m0, first, last = _query_tile(w)
     b, h = bh // w.H, bh % w.H
-    for c in gl.static_range(2):
+    for c in gl.static_range(w.QUERIES // 64):
         mbarrier.expect(w.q_full.index(c), w.q_desc.block_type.nbytes + w.do_desc.block_type.nbytes)
         tma_load(w.q_desc, [b, h, m0 + c * 64, 0], w.q_full.index(c), w.q.index(c))
         tma_load(w.do_desc, [b, h, m0 + c * 64, 0], w.q_full.index(c), w.do.index(c))
@@ -619,8 +646,8 @@ def _work_queries(C: gl.constexpr, w):
     bh, m0, first, last = _query_tile(w)
     row = m0 + C * 64
     at = bh.to(gl.int64) * w.NQP + row + gl.arange(0, 64, layout=gl.SliceLayout(1, layout))
-    lse = gl.load(w.STATS + at) * w.qk_scale
-    delta = gl.load(w.DELTA + at)
+    lse = gl.load(w.STATS + at, mask=row < w.NQP, other=float("-inf")) * w.qk_scale
+    delta = gl.load(w.DELTA + at, mask=row < w.NQP, other=0.0)
     dq = gl.zeros([64, w.D], gl.float32, o_layout)
     q = w.q.index(C).reshape([64, w.D])
     do = w.do.index(C).reshape([64, w.D])
@@ -640,32 +667,41 @@ def _second_queries(w):
     _work_queries(1, w)
 
 
+@gluon.jit
+def _third_queries(w):
+    _work_queries(2, w)
+
+
 @gluon.jit(do_not_specialize=["H", "NQ", "NK", "NQP", "lowest", "highest"])
 def query_kernel(q_desc, k_desc, v_desc, do_desc, STATS, DELTA, DQ, H, NQ, NK, NQP, scale, qk_scale, lowest, highest,
-                 HEAD: gl.constexpr, BN: gl.constexpr, STAGES: gl.constexpr, GROUP: gl.constexpr, LEFT: gl.constexpr,
-                 RIGHT: gl.constexpr, TAIL: gl.constexpr):
-    """DQ (B, H, NQ, HEAD), one program a block of 128 queries of a head; arguments as key_kernel takes them.
+                 HEAD: gl.constexpr, BN: gl.constexpr, QUERIES: gl.constexpr, STAGES: gl.constexpr, GROUP: gl.constexpr,
+                 LEFT: gl.constexpr, RIGHT: gl.constexpr, TAIL: gl.constexpr):
+    """DQ (B, H, NQ, HEAD), one program a block of QUERIES queries, 64 a consumer; arguments as key_kernel takes them.
 
     TAIL: whether BN does not divide NK."""
     D: gl.constexpr = k_desc.block_type.shape[3]
-    q = gl.allocate_shared_memory(q_desc.dtype, [2] + q_desc.block_type.shape, q_desc.layout)
-    do = gl.allocate_shared_memory(q_desc.dtype, [2] + do_desc.block_type.shape, do_desc.layout)
+    q = gl.allocate_shared_memory(q_desc.dtype, [QUERIES // 64] + q_desc.block_type.shape, q_desc.layout)
+    do = gl.allocate_shared_memory(q_desc.dtype, [QUERIES // 64] + do_desc.block_type.shape, do_desc.layout)
     k = gl.allocate_shared_memory(q_desc.dtype, [STAGES] + k_desc.block_type.shape, k_desc.layout)
     v = gl.allocate_shared_memory(q_desc.dtype, [STAGES] + v_desc.block_type.shape, v_desc.layout)
     bar: gl.constexpr = mbarrier.MBarrierLayout()
-    q_full = gl.allocate_shared_memory(gl.int64, [2, 1], bar)
+    q_full = gl.allocate_shared_memory(gl.int64, [QUERIES // 64, 1], bar)
     k_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], bar)
     v_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], bar)
     free = gl.allocate_shared_memory(gl.int64, [STAGES, 1], bar)
-    for i in gl.static_range(2):
+    for i in gl.static_range(QUERIES // 64):
         mbarrier.init(q_full.index(i), count=1)
     for i in gl.static_range(STAGES):
         mbarrier.init(k_full.index(i), count=1)
         mbarrier.init(v_full.index(i), count=1)
-        mbarrier.init(free.index(i), count=2)
-    w = QueryWork(D, HEAD, BN, STAGES, GROUP, LEFT, RIGHT, TAIL, (q_desc, k_desc, v_desc, do_desc), (STATS, DELTA, DQ),
-                  (H, NQ, NK, NQP, scale, qk_scale, lowest, highest), (q, do, k, v), (q_full, k_full, v_full, free))
-    gl.warp_specialize([(_first_queries, (w, )), (_second_queries, (w, )), (_load_keys, (w, ))], [4, 1], [240, 24])
+        mbarrier.init(free.index(i), count=QUERIES // 64)
+    w = QueryWork(D, HEAD, BN, QUERIES, STAGES, GROUP, LEFT, RIGHT, TAIL, (q_desc, k_desc, v_desc, do_desc),
+                  (STATS, DELTA, DQ), (H, NQ, NK, NQP, scale, qk_scale, lowest, highest), (q, do, k, v), (q_full, k_full, v_full, free))
+    if QUERIES == 128:
+        gl.warp_specialize([(_load_keys, (w, )), (_first_queries, (w, )), (_second_queries, (w, ))], [4, 4], [240, 240])
+    else:
+        gl.warp_specialize([(_load_keys, (w, )), (_first_queries, (w, )), (_second_queries, (w, )), (_third_queries, (w, ))],
+                           [4, 4, 4], [160, 160, 160])
 
 
 # ---- before and after ------------------------------------------------------------------------------------------------

@@ -20,21 +20,26 @@ from kernels.plan import padded, tma_obstacle
 
 LOG2_E = math.log2(math.e)
 PAD = 128  # the statistics of a head are padded to whole blocks, so that their loads need no mask
-KEYS = 128
-# Three warpgroups of 168 registers: 240 for a consumer, 24 for the producer. Fusion is off by default from Triton 3.10.
-THREADS = {"num_warps": 4, "maxnreg": 168, "enable_fp_fusion": True}
+# Registers a thread at the start, by consumers: they make 240 for each of two, or 160 for each of three, and the rest is
+# the producer's.
+REGISTERS = {2: 168, 3: 128}
 SUMS = {"none": 0, "atomic": 1, "reduce": 2}
 
 
 @dataclass(frozen=True)
 class Tuning:
     """block_m: queries a step, 64 or 128. schedule: the order of a step (hopper_backward._step). dq_sum: "atomic" from
-    registers, "reduce" by TMA, or "none": dQ in a kernel of its own. stages: blocks of queries in flight."""
+    registers, "reduce" by TMA, or "none": dQ in a kernel of its own. stages: blocks of queries in flight. consumers: two,
+    or without dQ also three, of 64 keys each. query_consumers, block_n, query_stages: the same of the kernel for dQ."""
 
     block_m: int
     schedule: int
     dq_sum: str
     stages: int = 2
+    consumers: int = 2
+    query_consumers: int = 2
+    block_n: int = 128
+    query_stages: int = 2
 
 
 # (padded head size, whether there is a mask)
@@ -107,23 +112,31 @@ def launches(dout: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tens
         return TensorDescriptor(x, list(x.shape), list(x.stride()), block, layout)
 
     numbers = (nq, nk, nqp, scale, scale * LOG2_E, shift - left if left >= 0 else 0, shift + right if right >= 0 else 0)
-    mask = dict(HEAD=head_dim, GROUP=group, LEFT=left >= 0, RIGHT=right >= 0, TAIL=nk % KEYS != 0)
+    mask = dict(HEAD=head_dim, GROUP=group, LEFT=left >= 0, RIGHT=right >= 0)
+
+    def threads(consumers: int) -> dict[str, Any]:  # the fusion of multiply and add is off by default from Triton 3.10
+        return {"num_warps": 4, "maxnreg": REGISTERS[consumers], "enable_fp_fusion": True}
+
+    keys, rows, queries, bn = 64 * tuning.consumers, 128 if sums else 64, 64 * tuning.query_consumers, tuning.block_n
     steps = [
         ("prepare", kernels.prepare, batch * heads * (nqp // 64),
          (out, dout, lse, lse if dlse is None else dlse, stats[0], stats[1], dq_sum, *out.stride()[:3],
           *dout.stride()[:3], heads, nq, nqp, -1.0 / scale),
          dict(HEAD=head_dim, D=row, ROWS=64, HAS_DLSE=dlse is not None, ZERO=sums > 0, num_warps=4)),
-        ("keys", kernels.key_kernel, batch * kv_heads * triton.cdiv(nk, KEYS),
-         (operand(q, bm), operand(k, KEYS), operand(v, KEYS), operand(dout, bm), dq_desc, stats[0], stats[1], dk, dv,
+        ("keys", kernels.key_kernel, batch * kv_heads * triton.cdiv(nk, keys),
+         (operand(q, bm), operand(k, rows), operand(v, rows), operand(dout, bm), dq_desc, stats[0], stats[1], dk, dv,
           dq_sum, kv_heads, *numbers),
-         dict(BM=bm, STAGES=tuning.stages, DQ=sums, SCHEDULE=tuning.schedule, **mask, **THREADS))]
+         dict(BM=bm, KEYS=keys, STAGES=tuning.stages, DQ=sums, SCHEDULE=tuning.schedule, TAIL=nk % keys != 0, **mask,
+              **threads(tuning.consumers)))]
     if sums:
         steps.append(("finish", kernels.finish, batch * heads * (nqp // 64), (dq_sum, dq, nq, nqp, scale),
                       dict(HEAD=head_dim, D=row, BM=bm, ATOMIC_ORDER=tuning.dq_sum == "atomic", num_warps=4)))
     else:
-        steps.append(("queries", kernels.query_kernel, batch * heads * triton.cdiv(nq, KEYS),
-                      (operand(q, 64), operand(k, 128), operand(v, 128), operand(dout, 64), stats[0], stats[1], dq,
-                       heads, *numbers), dict(BN=128, STAGES=2, **mask, **THREADS)))
+        steps.append(("queries", kernels.query_kernel, batch * heads * triton.cdiv(nq, queries),
+                      (operand(q, 64), operand(k, bn), operand(v, bn), operand(dout, 64), stats[0], stats[1], dq, heads,
+                       *numbers),
+                      dict(BN=bn, QUERIES=queries, STAGES=tuning.query_stages, TAIL=nk % bn != 0, **mask,
+                           **threads(tuning.query_consumers))))
     return steps
 
 

@@ -2,8 +2,8 @@
 
     python -m tests.gpu.check_hopper_backward FOLDER [--seconds 140] [--only SUBSTRING]
 
-Appends one JSON line a check and a cell to FOLDER/results.jsonl and prints them; exit 1 if a candidate that ran is wrong.
-Each candidate is checked in a process of its own, several at once, so one that hangs or crashes costs only itself. The
+Appends one JSON line a check and a cell to FOLDER/results.jsonl and prints them; exit 1 if a candidate that ran is
+wrong. Each candidate is checked in a process of its own, several at once, so one that hangs or crashes costs only itself. The
 limit of an error is 3 times that of eager PyTorch in the same dtype plus the floor of its dtype. Times are CUDA events
 around every kernel of a backward, in random order, 256 MB cleared before each; TFLOP/s count 10 B H N N D, half of it
 when causal. A peer that is not installed or refuses is named.
@@ -25,22 +25,22 @@ import torch
 
 from kernels import hopper_backward_plan as plan
 from kernels.hopper_backward_plan import Tuning
-from kernels.reference import reference_attention
 
-TOKENS, HIDDEN, ROUNDS = 16384, 2048, 15
+DEVICE, TOKENS, HIDDEN, ROUNDS = "cuda", 16384, 2048, 15
 FLOOR = {torch.float16: 5e-4, torch.bfloat16: 4e-3}
-TWO = {"two passes": Tuning(64, 0, "none")}
+ONE_128 = {"reduce, 1": Tuning(64, 1, "reduce"), "atomic, 1": Tuning(64, 1, "atomic"),
+           "atomic, 3": Tuning(64, 3, "atomic"), "reduce, 3": Tuning(64, 3, "reduce")}
+TWO_128 = {"two passes, 0": Tuning(64, 0, "none"), "two passes, 3": Tuning(64, 3, "none")}
+BOTH_64 = {"128, atomic, 2": Tuning(128, 2, "atomic"), "128, atomic, 3": Tuning(128, 3, "atomic"),
+           "64, atomic, 3": Tuning(64, 3, "atomic", 3), "two passes, 0": Tuning(64, 0, "none"),
+           "two passes, 0, three": Tuning(64, 0, "none", 2, 3, 3, 64, 4),
+           "two passes, 3, three": Tuning(64, 3, "none", 3, 3, 2, 64, 4),
+           "two passes, 128, 3": Tuning(128, 3, "none", 2, 2, 3, 64, 6)}
 CANDIDATES = {
-    (128, False): {"reduce, 1": Tuning(64, 1, "reduce"), "atomic, 1": Tuning(64, 1, "atomic"),
-                   "atomic, 3": Tuning(64, 3, "atomic"), "reduce, 3": Tuning(64, 3, "reduce"),
-                   "reduce, 0": Tuning(64, 0, "reduce"), **TWO},
-    (128, True): {"reduce, 0": Tuning(64, 0, "reduce"), "atomic, 1": Tuning(64, 1, "atomic"),
-                  "atomic, 3": Tuning(64, 3, "atomic"), "reduce, 3": Tuning(64, 3, "reduce"),
-                  "reduce, 1": Tuning(64, 1, "reduce"), **TWO},
-    (64, False): {"128, atomic, 2": Tuning(128, 2, "atomic"), "128, atomic, 3": Tuning(128, 3, "atomic"),
-                  "64, atomic, 3": Tuning(64, 3, "atomic", 3), **TWO},
-    (64, True): {"128, atomic, 2": Tuning(128, 2, "atomic"), "128, atomic, 3": Tuning(128, 3, "atomic"),
-                 "64, atomic, 3": Tuning(64, 3, "atomic", 3), **TWO},
+    (128, False): {**ONE_128, "atomic, 3, three stages": Tuning(64, 3, "atomic", 3), **TWO_128},
+    (128, True): {**ONE_128, "reduce, 0": Tuning(64, 0, "reduce"), **TWO_128},
+    (64, False): BOTH_64,
+    (64, True): BOTH_64,
 }
 # (name, batch, query heads, key heads, Nq, Nk, head size, window, dtype, dLSE): of the table's configurations only
 CALLS = [("tails", 2, 3, 3, 1000, 1000, None, (-1, -1), "bfloat16", False),
@@ -48,14 +48,14 @@ CALLS = [("tails", 2, 3, 3, 1000, 1000, None, (-1, -1), "bfloat16", False),
          ("groups, fewer keys: rows without keys", 1, 8, 2, 700, 333, None, (-1, -1), "float16", True),
          ("head size 40 or 96", 1, 4, 2, 513, 640, -24, (-1, -1), "bfloat16", False),
          ("window", 1, 4, 2, 900, 1100, None, (200, 50), "bfloat16", False),
-         ("one token", 1, 2, 1, 1, 1, None, (-1, -1), "float16", False),
+         ("few tokens", 1, 2, 1, 1, 3, None, (-1, -1), "float16", False),
          ("float16", 2, 3, 3, 512, 512, None, (-1, -1), "float16", False)]
 
 
 def make(batch, heads, kv_heads, nq, nk, head_dim, dtype):
     torch.manual_seed(0)
     sizes = ((heads, nq), (kv_heads, nk), (kv_heads, nk), (heads, nq))
-    return [torch.randn(batch, h, n, head_dim, device="cuda").to(dtype) for h, n in sizes]
+    return [torch.randn(batch, h, n, head_dim, device=DEVICE).to(dtype) for h, n in sizes]
 
 
 def eager(q, k, v, dout, dlse, causal, window):
@@ -65,7 +65,7 @@ def eager(q, k, v, dout, dlse, causal, window):
     s = leaves[0] @ keys.mT * q.shape[3] ** -0.5
     nq, nk = s.shape[2:]
     left, right = window[0], 0 if causal else window[1]
-    at = torch.arange(nk, device="cuda") - torch.arange(nq, device="cuda")[:, None] - (nk - nq)
+    at = torch.arange(nk, device=DEVICE) - torch.arange(nq, device=DEVICE)[:, None] - (nk - nq)
     hidden = torch.zeros_like(at, dtype=torch.bool)
     if right >= 0:
         hidden |= at > right
@@ -81,9 +81,9 @@ def eager(q, k, v, dout, dlse, causal, window):
 
 def error(call, causal, tuning):
     """The largest error over its limit, of dQ, dK and dV, and the relative errors; NaN stays. Twice: equal bits?"""
-    name, batch, heads, kv_heads, nq, nk, head_dim, window, dtype, with_dlse = call
+    _, batch, heads, kv_heads, nq, nk, head_dim, window, dtype, with_dlse = call
     q, k, v, dout = make(batch, heads, kv_heads, nq, nk, head_dim, getattr(torch, dtype))
-    dlse = torch.randn(batch, heads, nq, device="cuda") if with_dlse else None
+    dlse = torch.randn(batch, heads, nq, device=DEVICE) if with_dlse else None
     exact, scores, dead = eager(*(x.double() for x in (q, k, v, dout)), None if dlse is None else dlse.double(),
                                 causal, window)
     lse = torch.logsumexp(scores, -1).masked_fill(dead, float("-inf"))
@@ -150,7 +150,7 @@ def ours(q, k, v, dout, out, lse, causal, tuning):
 
 def times(calls, rounds):
     """Milliseconds on the device of each named call: median, least, most; random order, L2 cleared before each."""
-    flush = torch.empty(1 << 28, dtype=torch.int8, device="cuda")
+    flush = torch.empty(1 << 28, dtype=torch.int8, device=DEVICE)
     events = {name: [] for name in calls}
     for _ in range(rounds):
         for name in random.sample(list(calls), len(calls)):
@@ -181,13 +181,13 @@ def measure(head_dim, causal, lengths, tunings, dtype="bfloat16"):
                 calls[name] = call
             except Exception as failure:  # whatever a peer raises, the others are still measured
                 missing[name] = f"{type(failure).__name__}: {failure}"[:200]
-        out, lse = torch.empty_like(q), torch.empty(q.shape[:3], device="cuda")
+        out, lse = torch.empty_like(q), torch.empty(q.shape[:3], device=DEVICE)
         for b in range(q.shape[0]):
             for h in range(heads):
-                for rows in torch.arange(n, device="cuda").split(4096):
+                for rows in torch.arange(n, device=DEVICE).split(4096):
                     s = (q[b, h, rows].float() @ k[b, h].float().T) * head_dim**-0.5
                     if causal:
-                        s.masked_fill_(torch.arange(n, device="cuda") > rows[:, None], float("-inf"))
+                        s.masked_fill_(torch.arange(n, device=DEVICE) > rows[:, None], float("-inf"))
                     lse[b, h, rows] = torch.logsumexp(s, -1)
                     out[b, h, rows] = (torch.softmax(s, -1).to(q.dtype) @ v[b, h])
         expected = calls["cudnn"]() if "cudnn" in calls else None
