@@ -1,17 +1,24 @@
-"""Tuning: block sizes × warps × stages on one shape as heatmaps; which is fastest and why the rest lose."""
+"""Tuning: block sizes × warps × stages on one shape as heatmaps; which is fastest and why the rest lose. What each
+switch is worth, where a source varies one thing at a time."""
 
 import streamlit as st
 
 from profiler.dashboard import state, store, text
 from profiler.dashboard.components import boxes, charts, selectors, tables, tuned
-from profiler.figures import labels, tuning, tuning_rows
+from profiler.figures import labels, switches, tuning, tuning_rows
 
 view = selectors.choose(compare=False, prefer="tuning")
 if view is None or view.shape is None:
     boxes.end()
 found = {name: store.derive(view.source, tuning_rows.frame, view.shape, name, view.direction)
          for name in view.available}
-names = {name: labels.implementation(name) for name, rows in found.items() if len(rows) > 1}
+switched = [name for name in view.available
+            if len(store.derive(view.source, switches.frame, view.shape, name, view.direction)) > 1]
+for name in switched:
+    charts.show(view.source, switches.switches, view.shape, name, direction=view.direction, key=f"switches-{name}")
+names = {name: labels.implementation(name) for name, rows in found.items() if len(rows) > 1 and name not in switched}
+if switched and not names:
+    boxes.end()
 if not names:
     boxes.missing(text.NO_TUNING.format(source=view.source.label), text.NO_TUNING_REMEDY, text.NO_TUNING_COMMAND)
     boxes.end()
