@@ -275,7 +275,8 @@ def _step(C: gl.constexpr, q, rings, count, more, pv, acc, m, sums, column, row,
     v_stage = count % ST
     STARTS: gl.constexpr = FIXED and P.scaled
     if STARTS:
-        sums, m, alpha = _raise(sums, m)
+        if not P.late:
+            sums, m, alpha = _raise(sums, m)
         start = gl.zeros([64, BN], gl.float32, _accumulator(BN))
         if not P.bare:
             start = gl.reshape(_lanes(start, BN) - gl.expand_dims(m, 1), [64, BN])
@@ -288,7 +289,7 @@ def _step(C: gl.constexpr, q, rings, count, more, pv, acc, m, sums, column, row,
     mbarrier.wait(v_full.index(v_stage), (count // ST) & 1)
     acc = warpgroup_mma(pv, v_ring.index(v_stage).reshape([BN, D]), acc, is_async=True)
     _pass_turn(C, P)
-    if FIXED and not STARTS:
+    if FIXED and not STARTS and not P.late:
         sums, m, alpha = _raise(sums, m)
     s = warpgroup_mma_wait(1, deps=(s, ))
     mbarrier.arrive(k_free.index(k_stage), count=1)
@@ -301,6 +302,9 @@ def _step(C: gl.constexpr, q, rings, count, more, pv, acc, m, sums, column, row,
         p, m, sums, _ = _weights(s, m, sums, scale_log2, BN, True, False)
     else:
         p, m, sums, alpha = _weights(s, m, sums, scale_log2, BN, False, MASKED)
+    if FIXED and P.late:
+        sums, m, alpha = _raise(sums, m)
+        p = _rescale(p, alpha, BN)
     pv = gl.convert_layout(p.to(pv.dtype), _operand(D))
     # this wait ends a basic block, so that ptxas cannot lift the next wgmma wait above the softmax
     mbarrier.wait(k_full.index((count + 2) % ST), ((count + 2) // ST) & 1, pred=more)

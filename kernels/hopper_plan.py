@@ -43,6 +43,7 @@ class Config:
     fixed: bool = False
     scaled: bool = False
     bare: bool = False
+    late: bool = False
     turns: bool = True
 
     @property
@@ -82,7 +83,8 @@ def choose(q: torch.Tensor, k: torch.Tensor, options: Options) -> Config:
     group, head_dim = q.shape[1] // max(1, k.shape[1]), max(64, padded(q.shape[3]))
     causal, left = options.right >= 0, options.left >= 0
     highest = k.shape[2] - q.shape[2] + options.right
-    fixed = q.dtype == torch.bfloat16 and head_dim <= 128  # P in float16 would overflow at 2^16
+    fixed = head_dim <= 128
+    late = q.dtype == torch.float16  # whose P would overflow at 2^16
 
     def crossed(unit: int) -> bool:
         """Whether a window's side may cross more than one key block of `unit` query rows."""
@@ -94,7 +96,7 @@ def choose(q: torch.Tensor, k: torch.Tensor, options: Options) -> Config:
         consumers, block_n, stages, ahead, edge = 2, 128, 2 if head_dim > 64 else 4, True, crossed(128)
     else:
         consumers, block_n, stages, ahead, edge = 3, 128, 4, False, False
-    return Config(head_dim, consumers, block_n, stages, group, causal, left, edge, ahead, fixed)
+    return Config(head_dim, consumers, block_n, stages, group, causal, left, edge, ahead, fixed, late=late)
 
 
 def block_range(row: int, nq: int, nk: int, block_m: int, block_n: int, lowest: int | None, highest: int | None

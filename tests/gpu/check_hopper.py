@@ -32,14 +32,15 @@ FLOOR = {"float16": 5e-4, "bfloat16": 4e-3}
 FORMS: dict[str, dict[str, Any]] = {
     "max": {"fixed": False}, "fixed": {"fixed": True}, "scaled": {"fixed": True, "scaled": True},
     "bare": {"fixed": True, "scaled": True, "bare": True}, "free": {"fixed": True, "turns": False},
+    "late": {"fixed": True, "late": True}, "late_scaled": {"fixed": True, "late": True, "scaled": True},
     "two": {"fixed": True, "consumers": 2, "ahead": True}, "two_scaled": {"fixed": True, "scaled": True, "consumers": 2,
                                                                           "ahead": True},
     "three": {"fixed": True, "consumers": 3, "ahead": False}, "three_max": {"fixed": False, "consumers": 3,
                                                                             "ahead": False},
     "three_scaled": {"fixed": True, "scaled": True, "consumers": 3, "ahead": False},
 }
-FORMS_OF = {64: ("three_max", "three", "three_scaled", "bare", "free", "two", "two_scaled"),
-            128: ("max", "fixed", "scaled", "bare", "free")}
+FORMS_OF = {64: ("three_max", "three", "three_scaled", "bare", "free", "late", "two", "two_scaled"),
+            128: ("max", "fixed", "scaled", "bare", "free", "late", "late_scaled")}
 # name: dtype, batch, heads, key heads, Nq, Nk, D, causal, window, how the tensors lie
 ODD = [(1, 2, 2, n, n, causal, (-1, -1)) for n in (64, 77, 1000, 3001, 4097) for causal in (False, True)]
 SHAPES = [(1, 4, 1, 113, 203, True, (-1, -1)), (2, 4, 2, 1023, 1024, True, (-1, -1)), (1, 2, 2, 3, 799, True, (-1, -1)),
@@ -68,6 +69,9 @@ def jobs() -> list[dict[str, Any]]:
                 (40, True, "plain"), (96, False, "plain"), (192, True, "plain"), (256, False, "plain"),
                 (64, True, "tokens"), (128, False, "fused"), (128, True, "tokens"), (8, True, "plain"))]
             + [(1, 2, 2, 2100, 2100, causal, (-1, -1), 64, dtype, "plain") for causal in (False, True)]})
+    for head_dim, form in ((128, "max"), (64, "three_max")):
+        found.append({"form": form, "head_dim": head_dim, "cases": [
+            (1, 2, 2, 2304, 2304, causal, (-1, -1), head_dim, "float16", "plain") for causal in (False, True)]})
     for head_dim in (128, 64):
         found.append({"form": "chosen", "head_dim": head_dim, "cases": [
             (1, 8, 2, 2304, 2304, False, (-1, -1), head_dim, "bfloat16", "plain"),
@@ -254,9 +258,10 @@ def candidates(cell: dict[str, Any], right: set[tuple[str, int]]
     found: dict[str, Callable[[], Any]] = {}
     missing: dict[str, str] = {}
     processors = torch.cuda.get_device_properties(0).multi_processor_count
-    plain = cell["dtype"] == "bfloat16" and left < 0 and cell["heads"] == cell["kv_heads"] != 32 and d <= 128
+    plain = left < 0 and cell["heads"] == cell["kv_heads"] == HIDDEN // d and d <= 128
+    forms = (() if not plain else FORMS_OF[d] if cell["dtype"] == "bfloat16" else FORMS_OF[d][:1])
     seen = []
-    for form in ("chosen", *(FORMS_OF[d] if plain else ())):
+    for form in ("chosen", *forms):
         if form != "chosen" and (form, d) not in right:
             missing[form] = "not right, or not checked"
             continue
