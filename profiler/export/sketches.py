@@ -44,7 +44,7 @@ def tiles(bundle: Bundle, shape: AttentionShape, block: tuple[int, int] | None, 
     x0, y0 = 250.0, 130.0
     left, right = 60.0, x0 + TILES * unit + 50
 
-    boxes: list[dict[str, Any]] = []  # set at once: Plotly checks the whole list again with each shape that is added
+    boxes: list[dict[str, Any]] = []
 
     def box(x: float, y: float, w: float, h: float, what: str, tensor: str, full: bool) -> None:
         colour = style.tensor_colour(tensor)
@@ -92,7 +92,7 @@ def tiles(bundle: Bundle, shape: AttentionShape, block: tuple[int, int] | None, 
         )
     box(right, y0 + ROW * unit, 110, unit - 6, "store", "o", True)
     say(c, right + 55, middle, "once", "store", xanchor="center", yanchor="middle", colour=style.text_on(style.INPUTS))
-    c.figure.layout.shapes = boxes
+    c.figure.layout["shapes"] = boxes
     _beside(c, right + 190, y0, rows)
     return canvas.finish(
         c,

@@ -8,7 +8,6 @@ from typing import Any
 import pandas as pd
 import plotly.graph_objects as go
 
-from profiler import table
 from profiler.bundle import Bundle
 from profiler.figures import canvas, labels, select, style, units
 from profiler.figures.place import text_width
@@ -26,18 +25,17 @@ def frame(bundle: Bundle, shape: AttentionShape, implementations: Sequence[str] 
     """For each implementation the unprofiled median and, predicted, what each roof asks for over all its stages."""
     out: list[dict[str, Any]] = []
     for name in implementations:
-        rows, timed = select.launches(bundle, shape, name, direction), select.timing(bundle, shape, name, direction)
+        rows, timed = select.records(bundle, shape, name, direction), select.timing(bundle, shape, name, direction)
         if timed is not None and not units.missing(timed["median_ns"]):
             out.append({"implementation": name, "row": MEASURED, "ns": timed["median_ns"], "kind": "measured",
                         "how": "unprofiled median"})
-        elif len(rows) and (total := select.total(rows["duration_ns"])):
+        elif total := select.summed(rows, "duration_ns"):
             out.append({"implementation": name, "row": MEASURED, "ns": total, "kind": "measured",
                         "how": "under the profiler"})
-        if not len(rows) or not knows(name, direction):
+        if not rows or not knows(name, direction):
             continue
-        peaked = rows[rows["tensor_peak_flops_per_s"].notna()]
-        device = select.device(bundle, table.records((peaked if len(peaked) else rows).head(1))[0])
-        for roof, ns in predict(select.config(rows.iloc[0]), device=device).bounds.items():
+        device = select.device(bundle, next((r for r in rows if r["tensor_peak_flops_per_s"] is not None), rows[0]))
+        for roof, ns in predict(select.config(rows[0]), device=device).bounds.items():
             out.append({"implementation": name, "row": roof, "ns": ns, "kind": "predicted", "how": "report counters"})
     return pd.DataFrame(out, columns=COLUMNS).astype({"ns": "Float64"})
 

@@ -29,11 +29,11 @@ def answers(bundle: Bundle, shape: AttentionShape | None = None, implementations
     if shape is None:
         rows = table.records(bundle.launches.sort_values("duration_ns", na_position="first").tail(1))
         return _of_any(bundle, rows[0]) if rows else []
-    names = [n for n in implementations if len(select.launches(bundle, shape, n, direction))]
+    names = [n for n in implementations if select.records(bundle, shape, n, direction)]
     if not names:
         return []
     name = next((n for n in names if not labels.is_naive(n)), names[0])
-    row = table.records(select.launches(bundle, shape, name, direction).sort_values("duration_ns").tail(1))[0]
+    row = max(select.records(bundle, shape, name, direction), key=lambda r: r["duration_ns"] or 0)
     roofs = bounds.frame(bundle, shape, [name], direction)
     out = [_why(row, labels.implementation(name)), _fine(bundle, shape, names, name, direction, roofs),
            _limit(roofs, name), _special(row, shape, direction), _waiting(bundle, row)]

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from profiler import table
 from profiler.bundle import Bundle
 from profiler.figures import labels, select, units
 from profiler.figures.ceilings import INTEGER
@@ -39,43 +38,49 @@ def attention_points(bundle: Bundle, shape: AttentionShape, implementations: Seq
     """
     out: list[dict[str, Any]] = []
     for name in implementations:
-        rows = select.launches(bundle, shape, name, direction)
-        if rows.empty:
+        rows = select.records(bundle, shape, name, direction)
+        if not rows:
             continue
         if name in stages and len(rows) > 1:
-            for i, stage in enumerate(rows["stage"]):
-                out.append(_raw(rows.iloc[i:i + 1], level, label=labels.stage(stage, short=True), stage=stage))
+            for row in rows:
+                out.append(_raw([row], level, label=labels.stage(row["stage"], short=True), stage=row["stage"]))
         timed = select.timing(bundle, shape, name, direction)
         whole = _raw(rows, level, label=labels.implementation(name), whole=True)
         if timed is not None and not units.missing(timed["median_ns"]):
             whole |= {"ns": timed["median_ns"], "time_kind": UNPROFILED}
         if level == "dram" and knows(name, direction):
-            whole["bytes_compulsory"] = predict(select.config(rows.iloc[0])).compulsory_bytes
+            whole["bytes_compulsory"] = predict(select.config(rows[0])).compulsory_bytes
         out.append(whole)
     return _derive(pd.DataFrame(out, columns=COLUMNS), level)
 
 
-def _raw(rows: pd.DataFrame, level: str, **what: Any) -> dict[str, Any]:
+def _raw(rows: list[select.Row], level: str, **what: Any) -> dict[str, Any]:
     """Sums of one or several launches; null where one of them was not counted."""
-    moved = [select.total(rows[c]) for c in LEVEL_COLUMNS[level] if c in rows] or [None]
-    return {"implementation": rows["implementation"].iloc[0], "whole": False, "source": rows["source"].iloc[0],
-            "device": rows["device"].iloc[0],
-            "launch": rows["launch"].iloc[0], "launches": ", ".join(map(str, rows["launch"])), "time_kind": PROFILED,
+    moved = [select.summed(rows, c) for c in LEVEL_COLUMNS[level] if c in rows[0]] or [None]
+    first, ns = rows[0], select.summed(rows, "duration_ns")
+    return {"implementation": first["implementation"], "whole": False, "source": first["source"],
+            "device": first["device"],
+            "launch": first["launch"], "launches": ", ".join(str(r["launch"]) for r in rows), "time_kind": PROFILED,
             "count": len(rows),
-            "kernel": rows["kernel"].iloc[0] if len(rows) == 1 else f"{len(rows)} kernels",
-            "flops": select.total(rows["tensor_flops"]), "ns": select.total(rows["duration_ns"]),
+            "kernel": first["kernel"] if len(rows) == 1 else f"{len(rows)} kernels",
+            "flops": select.summed(rows, "tensor_flops"), "ns": ns,
             "bytes_counted": None if None in moved else sum(m for m in moved if m is not None),
-            "work": _tensor(rows["tensor_dtype"]), "unit": "FLOP",
-            "in_l2": bool(len(rows) == 1 and _in_l2(rows).iloc[0]),
-            "special_per_s": _rate(select.total(rows["special_ops"]), select.total(rows["duration_ns"])), **what}
+            "work": f"tensor {next((r['tensor_dtype'] for r in rows if r['tensor_dtype'] is not None), '')}".strip(),
+            "unit": "FLOP", "in_l2": len(rows) == 1 and _fits_l2(first),
+            "special_per_s": _rate(select.summed(rows, "special_ops"), ns), **what}
 
 
 def _rate(amount: float | None, ns: float | None) -> float | None:
     return amount / ns * 1e9 if amount is not None and ns else None
 
 
-def _tensor(dtypes: pd.Series) -> str:
-    return f"tensor {next(iter(dtypes.dropna()), '')}".strip()
+def _fits_l2(row: select.Row) -> bool:
+    """``_in_l2`` of one launch."""
+    known = [row[name] for name in (*LEVEL_COLUMNS["dram"], "l2_size_bytes", "l2_to_sm_bytes")]
+    if None in known:
+        return False
+    read, written, l2, handed = known
+    return bool(0 < read + written <= l2 and handed >= REUSE * (read + written))
 
 
 def _in_l2(rows: pd.DataFrame) -> pd.Series:
@@ -165,9 +170,8 @@ def attention_roofs(bundle: Bundle, shape: AttentionShape, implementations: Sequ
     """The roofs for one shape: peaks from the counters of the last implementation that has them, measured ceilings."""
     ceilings = bundle.profile.get("ceilings", ())
     for name in reversed(implementations):
-        rows = select.launches(bundle, shape, name, direction)
-        rows = rows[rows["tensor_peak_flops_per_s"].notna()] if rows["tensor_peak_flops_per_s"].notna().any() else rows
-        if len(rows):
-            return roofs(counters=table.records(rows.tail(1))[0], ceilings=ceilings, dtype=shape.dtype,
-                         head_dim=shape.head_dim)
+        rows = select.records(bundle, shape, name, direction)
+        rows = [row for row in rows if row["tensor_peak_flops_per_s"] is not None] or rows
+        if rows:
+            return roofs(counters=rows[-1], ceilings=ceilings, dtype=shape.dtype, head_dim=shape.head_dim)
     return roofs(ceilings=ceilings, dtype=shape.dtype, head_dim=shape.head_dim)

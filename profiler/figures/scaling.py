@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 import plotly.graph_objects as go
 
+from profiler import table
 from profiler.bundle import Bundle
 from profiler.figures import canvas, labels, select, style, units
 from profiler.model import knows, log_slope, predict, visible_pairs
@@ -36,31 +37,50 @@ def frame(bundle: Bundle, shape: AttentionShape, quantity: str = "dram_bytes",
 
     Where the shape has fewer queries than keys, n is Nk and the queries stay as many.
     """
-    out: list[dict[str, Any]] = []
-    for name in implementations:
-        for rows in _configurations(bundle, shape, name, direction, quantity):
-            config = select.config(rows.iloc[0])
-            n = config.shape.nk
-            base = {"implementation": name, "n": n, "quantity": quantity, "unit": AXIS[quantity][1]}
-            value, spread, why = _measured(rows, quantity)
-            launch = int(rows["launch"].iloc[0]) if "launch" in rows else None
-            out.append({**base, "value": value, "kind": "measured", "low": spread[0], "high": spread[1],
-                        "launch": launch, "why_not_drawn": why})
-            expected = _predicted(config, quantity)
-            if expected is not None:
-                out.append({**base, "value": expected, "kind": "predicted"})
+    out = [row for name in implementations for row in records(bundle, shape, quantity, name, direction)]
     data = pd.DataFrame(out, columns=COLUMNS)
     return data.astype({"n": "Int64", "value": "Float64", "low": "Float64", "high": "Float64", "launch": "Int64"})
 
 
+def records(bundle: Bundle, shape: AttentionShape, quantity: str, name: str,
+            direction: str = "forward") -> list[dict[str, Any]]:
+    """The rows of ``frame`` of one implementation; found once, for figure, slopes and sentences ask for them."""
+    return select.held(bundle, ("scaling", at(shape, 0), quantity, name, direction),
+                       lambda: _records(bundle, shape, quantity, name, direction))
+
+
+def _records(bundle: Bundle, shape: AttentionShape, quantity: str, name: str, direction: str) -> list[dict[str, Any]]:
+    out: list[dict[str, Any]] = []
+    for rows in _configurations(bundle, shape, name, direction, quantity in LAUNCH_QUANTITIES):
+        config = select.config(rows[0])
+        base = {"implementation": name, "n": config.shape.nk, "quantity": quantity, "unit": AXIS[quantity][1]}
+        value, spread, why = _measured(rows, quantity)
+        out.append({**base, "value": value, "kind": "measured", "low": spread[0], "high": spread[1],
+                    "launch": rows[0].get("launch"), "why_not_drawn": why})
+        expected = _predicted(config, quantity)
+        if expected is not None:
+            out.append({**base, "value": expected, "kind": "predicted"})
+    return out
+
+
+def measured_over_n(bundle: Bundle, shape: AttentionShape, quantity: str, name: str,
+                    direction: str = "forward") -> dict[int, float]:
+    """Length -> measured value above 0 of one implementation."""
+    rows = records(bundle, shape, quantity, name, direction)
+    return {row["n"]: row["value"] for row in rows if row["kind"] == "measured" and (row["value"] or 0) > 0}
+
+
 def _configurations(bundle: Bundle, shape: AttentionShape, name: str, direction: str,
-                    quantity: str) -> list[pd.DataFrame]:
-    """The rows of each length, of the fastest tuning."""
-    table = bundle.launches if quantity in LAUNCH_QUANTITIES else bundle.timings
-    rows = select.matching(table, shape, name, direction, free=("nq", "nk") if shape.nq == shape.nk else ("nk",))
-    if shape.nq == shape.nk:
-        rows = rows[rows["nq"].eq(rows["nk"]).fillna(False).astype(bool)]
-    return [select.best(bundle, group) for _, group in rows.groupby("nk", sort=True)]
+                    counted: bool) -> list[list[select.Row]]:
+    """The rows of each length, of the fastest tuning: of the launches if ``counted``, else of the timings."""
+    def find() -> list[list[select.Row]]:
+        frame = bundle.launches if counted else bundle.timings
+        rows = select.matching(frame, shape, name, direction, free=("nq", "nk") if shape.nq == shape.nk else ("nk",))
+        if shape.nq == shape.nk:
+            rows = rows[rows["nq"].eq(rows["nk"]).fillna(False).astype(bool)]
+        return [table.records(select.best(bundle, group)) for _, group in rows.groupby("nk", sort=True)]
+
+    return select.held(bundle, ("lengths", at(shape, 0), name, direction, counted), find)
 
 
 def at(shape: AttentionShape, n: int) -> AttentionShape:
@@ -68,13 +88,14 @@ def at(shape: AttentionShape, n: int) -> AttentionShape:
     return replace(shape, nq=n if shape.nq == shape.nk else shape.nq, nk=n)
 
 
-def _measured(rows: pd.DataFrame, quantity: str) -> tuple[float | None, tuple[float | None, float | None], str | None]:
+def _measured(rows: list[select.Row],
+              quantity: str) -> tuple[float | None, tuple[float | None, float | None], str | None]:
     """Value, 20th and 80th percentile where there are any, and why there is no value."""
     if quantity in LAUNCH_QUANTITIES:
-        parts = [select.total(rows[c]) for c in LAUNCH_QUANTITIES[quantity]]
+        parts = [select.summed(rows, c) for c in LAUNCH_QUANTITIES[quantity]]
         value = None if any(p is None for p in parts) else sum(p for p in parts if p is not None)
         return value, (None, None), None if value is not None else "not collected"
-    row = rows.iloc[0].to_dict()
+    row = rows[0]
     if quantity == "peak_memory":
         value = row["peak_memory_bytes"]
         return _or_why(value, (None, None), row)
@@ -89,9 +110,11 @@ def _measured(rows: pd.DataFrame, quantity: str) -> tuple[float | None, tuple[fl
 def measured_value(bundle: Bundle, shape: AttentionShape, implementation: str, quantity: str,
                    direction: str = "forward") -> tuple[float | None, str | None]:
     """A quantity of an implementation on one shape, and why there is none."""
-    table = bundle.launches if quantity in LAUNCH_QUANTITIES else bundle.timings
-    rows = select.best(bundle, select.matching(table, shape, implementation, direction))
-    if rows.empty:
+    if quantity in LAUNCH_QUANTITIES:
+        rows = select.records(bundle, shape, implementation, direction)
+    else:
+        rows = [row] if (row := select.timing(bundle, shape, implementation, direction)) else []
+    if not rows:
         return None, "not measured"
     value, _, why = _measured(rows, quantity)
     return value, why

@@ -12,6 +12,7 @@ from profiler.model import log_slope
 from profiler.spec import AttentionShape
 
 QUANTITIES = ("time", "dram_bytes", "peak_memory")  # TFLOP/s is the same fit as time, with the sign turned
+OVER = "fitted over N"
 
 
 def gains(bundle: Bundle, shape: AttentionShape, implementations: Sequence[str], direction: str = "forward") -> str:
@@ -23,11 +24,11 @@ def gains(bundle: Bundle, shape: AttentionShape, implementations: Sequence[str],
     fused = next((n for n in implementations if not labels.is_naive(n)), None)
     if not naive or not fused:
         return ""
-    took = {name: _measured(bundle, shape, "time", name, direction) for name in (naive, fused)}
-    ratio = (took[naive] / took[fused]).dropna()
+    took = {name: scaling.measured_over_n(bundle, shape, "time", name, direction) for name in (naive, fused)}
+    ratio = {n: ns / took[fused][n] for n, ns in took[naive].items() if n in took[fused]}
     if len(ratio) < 2:
         return ""
-    low, high = int(ratio.idxmin()), int(ratio.idxmax())
+    low, high = min(ratio, key=ratio.__getitem__), max(ratio, key=ratio.__getitem__)
     who, n = labels.implementation(fused), "N" if shape.nq == shape.nk else "Nk"
     said = (f"{who} takes {units.times(1 / ratio[low])} the time of {labels.implementation(naive)} at {n} = "
             f"{units.whole(low)}" if ratio[low] < 1 else
@@ -45,37 +46,34 @@ def gains(bundle: Bundle, shape: AttentionShape, implementations: Sequence[str],
 
 def _in_l2(bundle: Bundle, shape: AttentionShape, naive: str, n: int, direction: str) -> str:
     """What of naive's bytes L2 kept from HBM at length ``n``; "" where that is less than a tenth, or not counted."""
-    rows = scaling.frame(bundle, shape, "dram_bytes", (naive,), direction)
-    counted, predicted = (rows.loc[rows["n"].eq(n) & rows["kind"].eq(kind), "value"].dropna()
+    rows = scaling.records(bundle, shape, "dram_bytes", naive, direction)
+    counted, predicted = (next((r["value"] for r in rows if r["n"] == n and r["kind"] == kind), None)
                           for kind in ("measured", "predicted"))
     l2, matrix = (bundle.profile.get("gpu") or {}).get("l2_size_bytes"), scaling.at(shape, n).matrix_bytes
-    if counted.empty or predicted.empty or counted.iloc[0] > 0.9 * predicted.iloc[0] or not l2 or matrix > l2:
+    if counted is None or predicted is None or counted > 0.9 * predicted or not l2 or matrix > l2:
         return ""
-    return (f" And naive moves {units.nbytes(counted.iloc[0])} through HBM where its passes make "
-            f"{units.nbytes(predicted.iloc[0])}: S takes {units.nbytes(matrix)}, and the {units.nbytes(l2)} of L2 hold "
+    return (f" And naive moves {units.nbytes(counted)} through HBM where its passes make "
+            f"{units.nbytes(predicted)}: S takes {units.nbytes(matrix)}, and the {units.nbytes(l2)} of L2 hold "
             "much of it.")
-
-
-def _measured(bundle: Bundle, shape: AttentionShape, quantity: str, name: str, direction: str) -> pd.Series:
-    """Measured values of one implementation over N."""
-    rows = scaling.frame(bundle, shape, quantity, (name,), direction)
-    rows = rows[rows["kind"].eq("measured") & rows["value"].gt(0).fillna(False).astype(bool)]
-    return rows.set_index("n")["value"].astype(float)
 
 
 def slopes(bundle: Bundle, shape: AttentionShape, implementations: Sequence[str],
            direction: str = "forward") -> pd.DataFrame:
-    """One row an implementation: the exponent of N in time, HBM bytes and peak memory, with its standard error and the
-    lengths it is fitted over; missing where fewer than three were measured, and no row where none was."""
+    """One row an implementation: the exponent of N in time, HBM bytes and peak memory, with its standard error, and the
+    lengths they are fitted over, said in the cell where one differs; missing where fewer than three were measured, and
+    no row where none was."""
     out = []
     for name in implementations:
-        row: dict[str, object] = {"implementation": labels.implementation(name)}
+        fitted: dict[str, tuple[str, str]] = {}
         for quantity in QUANTITIES:
-            values = _measured(bundle, shape, quantity, name, direction)
-            slope = log_slope([float(n) for n in values.index], list(values)) if len(values) > 2 else None
-            row[scaling.AXIS[quantity][2]] = None if slope is None else (
-                f"N^{slope.value:.2f} ± {max(slope.error or 0.0, 0.005):.2f}, N {units.whole(values.index.min())} to "
-                f"{units.whole(values.index.max())}")
-        if any(row[scaling.AXIS[quantity][2]] for quantity in QUANTITIES):
-            out.append(row)
+            values = scaling.measured_over_n(bundle, shape, quantity, name, direction)
+            slope = log_slope([float(n) for n in values], list(values.values())) if len(values) > 2 else None
+            if slope is not None:
+                fitted[quantity] = (f"N^{slope.value:.2f} ± {max(slope.error or 0.0, 0.005):.2f}",
+                                    f"{units.whole(min(values))} to {units.whole(max(values))}")
+        if fitted:
+            over = next(iter(fitted.values()))[1]
+            cells = {q: said if lengths == over else f"{said}, N {lengths}" for q, (said, lengths) in fitted.items()}
+            out.append({"implementation": labels.implementation(name),
+                        **{scaling.AXIS[q][2]: cells.get(q) for q in QUANTITIES}, OVER: over})
     return pd.DataFrame(out)

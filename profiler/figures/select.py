@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 import weakref
+from collections.abc import Callable, Hashable
 from itertools import chain
-from typing import Any
+from typing import Any, TypeVar
 
 import pandas as pd
 
+from profiler import table
 from profiler.bundle import Bundle
 from profiler.figures import units
 from profiler.spec import AttentionShape, DeviceSpec, RunConfig
 
 _SHAPE = ("batch", "heads", "kv_heads", "nq", "nk", "head_dim", "dtype", "mask")
 _KEY = ("direction", "implementation", *_SHAPE)
+T = TypeVar("T")
+Row = dict[str, Any]
 _known: dict[int, tuple[Any, dict[tuple[Any, ...], list[int]]]] = {}
 
 
@@ -54,15 +58,32 @@ def best(bundle: Bundle, rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def launches(bundle: Bundle, shape: AttentionShape, implementation: str, direction: str = "forward") -> pd.DataFrame:
-    """The launches of an implementation on a shape, in order; of several tunings the fastest."""
-    return best(bundle, matching(bundle.launches, shape, implementation, direction)).sort_values("launch")
+    """The launches of an implementation on a shape, in order; of several tunings the fastest. Read, never change."""
+    return held(bundle, ("launches", shape, implementation, direction), lambda: best(
+        bundle, matching(bundle.launches, shape, implementation, direction)).sort_values("launch"))
 
 
-def timing(bundle: Bundle, shape: AttentionShape, implementation: str,
-           direction: str = "forward") -> dict[str, Any] | None:
+def records(bundle: Bundle, shape: AttentionShape, implementation: str, direction: str = "forward") -> list[Row]:
+    """The same launches as plain dicts, None where a value is missing: few rows are read faster without a table."""
+    return held(bundle, ("records", shape, implementation, direction),
+                lambda: table.records(launches(bundle, shape, implementation, direction)))
+
+
+def timing(bundle: Bundle, shape: AttentionShape, implementation: str, direction: str = "forward") -> Row | None:
     """The unprofiled measurement of an implementation on a shape; None where there is none."""
-    rows = best(bundle, matching(bundle.timings, shape, implementation, direction))
-    return None if rows.empty else rows.iloc[0].to_dict()
+    def find() -> Row | None:
+        rows = best(bundle, matching(bundle.timings, shape, implementation, direction))
+        return None if rows.empty else table.records(rows.head(1))[0]
+
+    return held(bundle, ("timing", shape, implementation, direction), find)
+
+
+def held(bundle: Bundle, key: Hashable, find: Callable[[], T]) -> T:
+    """What ``find`` finds in ``bundle``, found once and kept with it: every figure asks for the same few rows."""
+    kept: dict[Hashable, Any] = bundle.__dict__.setdefault("_selected", {})
+    if key not in kept:
+        kept[key] = find()
+    return kept[key]
 
 
 def config(row: Any) -> RunConfig:
@@ -89,3 +110,9 @@ def device(bundle: Bundle, row: Any = None) -> DeviceSpec:
 def total(values: pd.Series) -> float | None:
     """Σ of a column; None where it is empty or any value is missing, so that a part never passes as the whole."""
     return None if values.empty or values.isna().any() else float(values.sum())
+
+
+def summed(rows: list[Row], column: str) -> float | None:
+    """The same of a column of records."""
+    values = [row[column] for row in rows]
+    return None if not values or None in values else float(sum(values))

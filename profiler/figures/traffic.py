@@ -28,10 +28,10 @@ def frame(bundle: Bundle, shape: AttentionShape, implementations: Sequence[str] 
     """Bytes of one pass on each path, all launches together; null where one launch was not counted."""
     out: list[dict[str, Any]] = []
     for name in implementations:
-        rows = select.launches(bundle, shape, name, direction)
-        for path, (column, _, _) in PATHS.items() if len(rows) else ():
-            out.append({"implementation": name, "path": path, "bytes": select.total(rows[column]), "kind": "measured",
-                        "launches": ", ".join(str(n) for n in rows["launch"])})
+        rows = select.records(bundle, shape, name, direction)
+        for path, (column, _, _) in PATHS.items() if rows else ():
+            out.append({"implementation": name, "path": path, "bytes": select.summed(rows, column), "kind": "measured",
+                        "launches": ", ".join(str(row["launch"]) for row in rows)})
     return pd.DataFrame(out, columns=COLUMNS).astype({"bytes": "Float64"})
 
 

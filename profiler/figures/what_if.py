@@ -8,7 +8,6 @@ from typing import Any
 import pandas as pd
 import plotly.graph_objects as go
 
-from profiler import table
 from profiler.bundle import Bundle
 from profiler.errors import BadInput
 from profiler.figures import canvas, labels, select, style, units
@@ -42,10 +41,10 @@ def frame(bundle: Bundle, shape: AttentionShape, implementations: Sequence[str] 
     for name in implementations:
         if device is None:
             break
-        rows = select.launches(bundle, shape, name, direction)
-        if not len(rows) or not knows(name, direction):
+        rows = select.records(bundle, shape, name, direction)
+        if not rows or not knows(name, direction):
             continue
-        tiles = select.config(rows.iloc[0]).parameters
+        tiles = select.config(rows[0]).parameters
         if not tiles and name not in MATERIALISING:
             continue
         own, values = _values(shape, device, vary)
@@ -66,10 +65,9 @@ def frame(bundle: Bundle, shape: AttentionShape, implementations: Sequence[str] 
 def _device(bundle: Bundle, shape: AttentionShape, implementations: Sequence[str],
             direction: str) -> DeviceSpec | None:
     """One set of peaks for all: those at the clock of the longest launch that knows its tensor peak."""
-    rows = pd.concat([select.launches(bundle, shape, name, direction) for name in implementations])
-    peaked = rows[rows["tensor_peak_flops_per_s"].notna()]
-    rows = (peaked if len(peaked) else rows).sort_values("duration_ns", kind="stable").tail(1)
-    return select.device(bundle, table.records(rows)[0]) if len(rows) else None
+    rows = [row for name in implementations for row in select.records(bundle, shape, name, direction)]
+    rows = [row for row in rows if row["tensor_peak_flops_per_s"] is not None] or rows
+    return select.device(bundle, max(rows, key=lambda row: row["duration_ns"] or 0)) if rows else None
 
 
 def _values(shape: AttentionShape, device: DeviceSpec, vary: str) -> tuple[float | None, list[float]]:
