@@ -177,7 +177,8 @@ def prepare(
     row["peak_memory_bytes"] = clock.peak_memory(call)
     if bound.training and (peak := clock.peak_memory(bound.training)) is not None:
         row["note"] += f"; forward and backward together: a peak of {peak:.0f} bytes above Q, K, V and dO"
-    subject.repetitions = repetitions(warm_up(call, clock))
+    if bound.timed:
+        subject.repetitions = repetitions(warm_up(call, clock))
     return subject
 
 

@@ -67,12 +67,13 @@ def test_an_option_is_compared_with_what_it_asks_for(device, on):
     assert accuracy.expect(q, k, v, True).compare(out)["error_relative"] > 0.1
 
 
-def test_a_training_step_gives_the_gradients(row_of):
-    row = row_of(RunConfig("flash2", shape(n=40), "backward", {"training": True}))
+def test_a_training_step_gives_the_gradients_and_no_time(row_of):
+    row = row_of(RunConfig("flash2_step", shape(n=40), "backward"))
     assert row["status"] == "ok" and row["error_relative"] <= 3 * row["error_eager_relative"]
-    assert json.loads(row["parameters"])["training"] is True
+    assert "median_ns" not in row and "memory of forward and backward together" in row["note"]
+    assert row_of(RunConfig("flash2_step", shape(n=40)))["status"].startswith("refused: flash2_step is a backward")
 
 
 def test_the_memory_suite_is_one_training_step_a_length():
-    assert {config.parameters["training"] for config in suites.memory()} == {True}
+    assert {(config.implementation, config.direction) for config in suites.memory()} == {("flash2_step", "backward")}
     assert {config.shape.nq for config in suites.memory()} == {1 << n for n in range(12, 17)}
