@@ -20,8 +20,7 @@ from kernels.plan import padded, tma_obstacle
 
 LOG2_E = math.log2(math.e)
 PAD = 128  # the statistics of a head are padded to whole blocks, so that their loads need no mask
-# Registers a thread at the start, by consumers: they make 240 for each of two, or 160 for each of three, and the rest is
-# the producer's.
+# Registers a thread at the start, by consumers: enough for 240 of each of two, or 160 of each of three, and a producer.
 REGISTERS = {2: 168, 3: 128}
 SUMS = {"none": 0, "atomic": 1, "reduce": 2}
 
@@ -29,8 +28,8 @@ SUMS = {"none": 0, "atomic": 1, "reduce": 2}
 @dataclass(frozen=True)
 class Tuning:
     """block_m: queries a step, 64 or 128. schedule: the order of a step (hopper_backward._step). dq_sum: "atomic" from
-    registers, "reduce" by TMA, or "none": dQ in a kernel of its own. stages: blocks of queries in flight. consumers: two,
-    or without dQ also three, of 64 keys each. query_consumers, block_n, query_stages: the same of the kernel for dQ."""
+    registers, "reduce" by TMA, or "none": dQ in a kernel of its own. stages: blocks of queries in flight. consumers:
+    two, or without dQ also three, of 64 keys each. query_consumers, block_n, query_stages: likewise, of dQ's kernel."""
 
     block_m: int
     schedule: int
@@ -61,8 +60,12 @@ def obstacle(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, scale: float 
         return f"scale {scale} is not above 0"
     if batch * heads * (max(nq, k.shape[2]) + PAD) >= 1 << 31:
         return f"{batch * heads} heads of {max(nq, k.shape[2])} tokens are more than 2^31 rows"
-    return next((text for name, x in (("q", q), ("k", k), ("v", v))
-                 if x.numel() and (text := "last stride is not 1" if x.stride(3) != 1 else tma_obstacle(name, x))), None)
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        if x.numel() and x.stride(3) != 1:
+            return f"the last stride of {name} is {x.stride(3)}, not 1"
+        if x.numel() and (text := tma_obstacle(name, x)) is not None:
+            return text
+    return None
 
 
 def supports(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool = False,
@@ -94,6 +97,7 @@ def launches(dout: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tens
     left, right: the window, -1 unlimited. Nothing is launched here, so a compiler without a device can walk it too.
     """
     from kernels import hopper_backward as kernels
+    from kernels import hopper_backward_queries as query_kernels
     from kernels.gluon_names import DTYPES, TensorDescriptor, gl
 
     (batch, heads, nq, head_dim), (kv_heads, nk) = q.shape, k.shape[1:3]
@@ -132,7 +136,7 @@ def launches(dout: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tens
         steps.append(("finish", kernels.finish, batch * heads * (nqp // 64), (dq_sum, dq, nq, nqp, scale),
                       dict(HEAD=head_dim, D=row, BM=bm, ATOMIC_ORDER=tuning.dq_sum == "atomic", num_warps=4)))
     else:
-        steps.append(("queries", kernels.query_kernel, batch * heads * triton.cdiv(nq, queries),
+        steps.append(("queries", query_kernels.query_kernel, batch * heads * triton.cdiv(nq, queries),
                       (operand(q, 64), operand(k, bn), operand(v, bn), operand(dout, 64), stats[0], stats[1], dq, heads,
                        *numbers),
                       dict(BN=bn, QUERIES=queries, STAGES=tuning.query_stages, TAIL=nk % bn != 0, **mask,

@@ -3,10 +3,10 @@
     python -m tests.gpu.check_hopper_backward FOLDER [--seconds 140] [--only SUBSTRING]
 
 Appends one JSON line a check and a cell to FOLDER/results.jsonl and prints them; exit 1 if a candidate that ran is
-wrong. Each candidate is checked in a process of its own, several at once, so one that hangs or crashes costs only itself. The
-limit of an error is 3 times that of eager PyTorch in the same dtype plus the floor of its dtype. Times are CUDA events
-around every kernel of a backward, in random order, 256 MB cleared before each; TFLOP/s count 10 B H N N D, half of it
-when causal. A peer that is not installed or refuses is named.
+wrong. Each candidate is checked in a process of its own, several at once, so one that hangs or crashes costs only
+itself. The limit of an error is 3 times that of eager PyTorch in the same dtype plus the floor of its dtype. Times are
+CUDA events around every kernel of a backward, in random order, 256 MB cleared before each; TFLOP/s count 10 B H N N D,
+half of it when causal. A peer that is not installed or refuses is named.
 """
 
 import argparse

@@ -1,0 +1,155 @@
+"""The Hopper backward without a GPU: its machine code, its helper kernels in the interpreter, what it takes and runs."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from kernels import hopper_backward_plan as plan
+from kernels.errors import UnsupportedCall
+
+# dtype, head size, Nq, Nk, query heads a key head, left, right, names of Tuning that replace those of the table
+TWO = {"dq_sum": "none"}
+CONFIGURATIONS = [
+    ("bfloat16", 128, 1024, 1024, 1, -1, -1, {}), ("bfloat16", 128, 1024, 1024, 1, -1, 0, {}),
+    ("bfloat16", 64, 1024, 1024, 1, -1, -1, {}), ("bfloat16", 64, 1024, 1024, 1, -1, 0, {}),
+    ("float16", 96, 1000, 777, 2, -1, 0, {}), ("bfloat16", 40, 1000, 777, 1, 100, 50, {}),
+    ("bfloat16", 128, 1024, 1024, 1, -1, 0, TWO), ("float16", 64, 1000, 777, 2, -1, 0, TWO)]
+# Instructions on local memory in the loops of these: they cross the edge of a mask, which few blocks do.
+SPILLS = {5: 12}
+WARPGROUP = 11  # arrivals and waits in a sound loop; where ptxas runs the products one after another there are over 20
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory):
+    """(configuration, stage) -> machine code as text, made by a process without the interpreter."""
+    import triton.backends.nvidia as backend
+
+    folder = tmp_path_factory.mktemp("cubin")
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    done = subprocess.run([sys.executable, "-m", "tests.kernels.offline_hopper_backward", str(folder)], text=True,
+                          input=json.dumps(CONFIGURATIONS), capture_output=True, cwd=Path(__file__).parents[2],
+                          env=environment)
+    assert done.returncode == 0, done.stderr[-2000:]
+    cuobjdump = Path(backend.__file__).parent / "bin" / "cuobjdump"
+    return {tuple(file.name.split(".")[:2]): subprocess.run([cuobjdump, "-sass", file], capture_output=True, text=True,
+                                                            check=True).stdout for file in folder.iterdir()}
+
+
+def loops(sass):
+    """Instructions of each loop that multiplies, from the target of its conditional jump back to that jump."""
+    code = [(int(at, 16), text) for at, text in re.findall(r"/\*([0-9a-f]{4,6})\*/\s+(.*?);", sass)]
+    jumps = [(int(m[1], 16), at) for at, text in code
+             if (m := re.match(r"@!?U?P\d+ BRA\b.*?0x([0-9a-f]+)", text)) and int(m[1], 16) < at]
+    return [body for low, high in jumps
+            if any("HGMMA" in text for text in (body := [text for at, text in code if low <= at <= high]))]
+
+
+def test_loops_are_found():
+    sass = """
+        /*0010*/ STL [R1], R2 ;
+        /*0020*/ HGMMA.64x64x16.F32.BF16 R152, gdesc[UR32], R152 ;
+        /*0030*/ @!P0 BRA 0x60 ;
+        /*0040*/ @P0 BRA 0x20 ;
+        /*0050*/ EXIT ;
+        /*0060*/ SYNCS.PHASECHK.TRANS64.TRYWAIT P0, [UR6+0x28550], R2 ;
+        /*0070*/ @!P0 BRA 0x60 ;
+        /*0080*/ BRA 0x40 ;
+    """
+    (body,) = loops(sass)
+    assert len(body) == 3 and "HGMMA" in body[0]
+
+
+@pytest.mark.parametrize("index", range(len(CONFIGURATIONS)), ids=lambda i: "-".join(map(str, CONFIGURATIONS[i])))
+def test_machine_code(index, compiled):
+    dtype, head_dim, _, _, _, left, right, tuning = CONFIGURATIONS[index]
+    q = torch.zeros(1, 2, 4, head_dim, dtype=getattr(torch, dtype))
+    chosen = plan.choose(q, masked=left >= 0 or right >= 0, deterministic=bool(tuning), tuning=tuning)
+    width = 64 if head_dim <= 64 else 128
+    # a step of HGMMA multiplies 16 of the summed dimension
+    products = {"keys": 2 * width // 16 + 2 * chosen.block_m // 16 + (0 if tuning else 128 // 16),
+                "queries": 2 * width // 16 + chosen.block_n // 16}
+    for stage in ("keys", "queries") if tuning else ("keys",):
+        sass = compiled[str(index), stage]
+        consumers = chosen.consumers if stage == "keys" else chosen.query_consumers
+        found = loops(sass)
+        assert [sum("HGMMA" in text for text in body) for body in found] == [products[stage]] * consumers
+        for body in found:
+            assert sum("WARPGROUP" in text for text in body) <= WARPGROUP
+            assert sum(bool(re.search(r"\b(STL|LDL)\b", text)) for text in body) <= SPILLS.get(index, 0)
+        asked = {2: "0xf0", 3: "0xa0"}[consumers]
+        assert len(re.findall(rf"USETMAXREG\.TRY_ALLOC\.CTAPOOL UP0, {asked} ", sass)) == consumers
+        assert ("REDG" in sass) == (chosen.dq_sum == "atomic") and ("UTMAREDG" in sass) == (chosen.dq_sum == "reduce")
+    assert ("finish" if tuning else "queries") not in {stage for i, stage in compiled if i == str(index)}
+
+
+@pytest.mark.parametrize(("block_m", "head_dim"), [(64, 128), (128, 64), (64, 40)])
+def test_finish_knows_the_order_of_registers(block_m, head_dim, device):
+    """Of a wgmma's result, thread t of a warpgroup holds as its value i that of row 16 (t // 32) + t % 32 // 4 +
+    8 (i // 2 % 2) and column 8 (i // 4) + 2 (t % 4) + i % 2 (PTX ISA, register fragments of wgmma.m64nNk16)."""
+    from kernels import hopper_backward
+
+    nq, padded, width = 200, 256, 64 if head_dim <= 64 else 128
+    dq = torch.randn(padded, width)
+    half = width // 2 if block_m == 64 else width
+    sums = torch.empty(padded // block_m, 2, half // 8, 128, 4)
+    for c in range(2):
+        for t in range(128):
+            for i in range(half // 2):
+                row = t // 32 * 16 + t % 32 // 4 + i // 2 % 2 * 8 + (c * 64 if block_m == 128 else 0)
+                column = i // 4 * 8 + t % 4 * 2 + i % 2 + (c * half if block_m == 64 else 0)
+                sums[:, c, i // 4, t, i % 4] = dq[row::block_m, column]
+    out = torch.full((1, 1, nq, head_dim), float("nan"), device=device)
+    hopper_backward.finish[(padded // 64,)](sums.to(device), out, nq, padded, 0.5, HEAD=head_dim, D=width, BM=block_m,
+                                            ATOMIC_ORDER=True)
+    torch.testing.assert_close(out[0, 0].cpu(), dq[:nq, :head_dim] * 0.5)
+
+
+def test_statistics(device):
+    """-LSE / scale and dLSE - sum(dO O), -inf and 0 for a row without keys and the padding."""
+    from kernels import hopper_backward
+
+    torch.manual_seed(0)
+    out, dout = (torch.randn(2, 100, 3, 40, device=device).transpose(1, 2) for _ in range(2))
+    lse, dlse = (torch.randn(2, 3, 100, device=device) for _ in range(2))
+    lse[1, 2, 7] = float("-inf")
+    stats = torch.full((2, 6, 128), float("nan"), device=device)
+    sums = torch.full((6 * 128, 64), float("nan"), device=device)
+    hopper_backward.prepare[(6 * 2,)](out, dout, lse, dlse, stats[0], stats[1], sums, *out.stride()[:3],
+                                      *dout.stride()[:3], 3, 100, 128, -1 / 0.25, HEAD=40, D=64, ROWS=64,
+                                      HAS_DLSE=True, ZERO=True)
+    delta = dlse - (out * dout).sum(-1)
+    delta[1, 2, 7] = 0
+    torch.testing.assert_close(stats[0].view(2, 3, 128)[..., :100], (-4 * lse).masked_fill(lse.isinf(), -torch.inf))
+    torch.testing.assert_close(stats[1].view(2, 3, 128)[..., :100], delta)
+    assert (stats[0][:, 100:] == -torch.inf).all() and (stats[1][:, 100:] == 0).all() and (sums == 0).all()
+
+
+def test_what_it_does_not_take():
+    q, k = torch.zeros(1, 4, 8, 64, dtype=torch.bfloat16), torch.zeros(1, 2, 8, 64, dtype=torch.bfloat16)
+    assert plan.obstacle(q, k, k) is None
+    assert "q is on cpu" in plan.supports(q, k, k)
+    assert "float32" in plan.obstacle(q.float(), k.float(), k.float())
+    assert "head size 160" in plan.obstacle(*(torch.zeros(1, 2, 8, 160, dtype=q.dtype) for _ in range(3)))
+    assert "head size 60" in plan.obstacle(*(x[..., :60] for x in (q, k, k)))
+    assert "scale -1.0" in plan.obstacle(q, k, k, scale=-1.0)
+    assert "last stride of v" in plan.obstacle(q, k, torch.zeros(1, 2, 64, 8, dtype=q.dtype).mT)
+    assert "not a multiple of 16" in plan.obstacle(q, k[..., 1:, :][..., 1:], k)
+    with pytest.raises(UnsupportedCall, match="deterministic=True"):
+        plan.choose(q, masked=False, deterministic=True, tuning={"dq_sum": "atomic"})
+
+
+def test_stages():
+    q = torch.zeros(1, 4, 8, 64, dtype=torch.bfloat16)
+
+    def stages(deterministic):
+        tuning = plan.choose(q, masked=False, deterministic=deterministic)
+        return [stage for stage, *_ in plan.launches(q, q, q, q, q, torch.zeros(1, 4, 8), left=-1, right=-1, scale=1.0,
+                                                     dlse=None, tuning=tuning, grads=(q, q, q))]
+    assert stages(False) == ["prepare", "keys", "finish"]
+    assert stages(True) == ["prepare", "keys", "queries"]
