@@ -1,11 +1,14 @@
 """Reports, exports and bundles → ``Bundle``. Content decides what a file is; each is read in a process of its own.
 
-Read and checked on real files: binary reports (Volta, Ampere, Hopper; ncu 2022 to 2024). Made by hand in the shape that
-ncu documents or public exports show: CSV long, wide and summary, text pages. Unverified, and said so in the bundle's
-notes: ``.ncu-repz`` (zstd, as NVIDIA's reader has it), ``.nsight-cuprof-report``, summaries and NVTX ranges in text
-pages. Neither a report nor an export carries a checksum: a changed digit inside a value reads as another measurement, a
-name changed beyond recognition as another metric, a repeated line as another launch where launches have no number, and
-an export cut exactly between two lines as a shorter one. All other damage is refused or noted.
+Read and checked on real files: binary reports (Volta, Ampere, Hopper; ncu 2022 to 2024), and of exports in public a CSV
+of the details page (Turing), rows of one on Blackwell, text pages, and summaries as text and CSV. Other shapes of
+exports were made by hand; what no real file could be had of is listed in ``unverified``, and said in a bundle's notes.
+
+Neither a report nor an export carries a checksum. What a file says more than once must agree (``agree``, ``spelling``),
+and its frame must be whole; all damage that breaks either is refused or noted. What the formats make impossible to
+detect: a changed digit inside a value (in a report: a changed bit of a value that stays in order with its least, mean
+and largest), a changed letter in a kernel's name, a range's or one that nothing uses, an export cut exactly between
+two launches (or, of one launch, between two lines), and a row repeated in a table whose launches have no number.
 """
 
 from __future__ import annotations

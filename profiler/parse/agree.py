@@ -14,6 +14,7 @@ from typing import Any
 
 from profiler import table
 from profiler.metrics import rules, units
+from profiler.parse.numbers import looks_numeric_or_none
 from profiler.parse.raw import RawFile, RawLaunch
 
 ATTRIBUTE = rules.DEVICE_NAME.removesuffix("display_name")
@@ -30,9 +31,10 @@ DAMAGED = "the file may be damaged there."
 def notes(raw: RawFile, number: Callable[[str], int | float | None]) -> list[str]:
     """What does not fit, a sentence each; ``number`` reads a value of a text."""
     found = _Found()
-    for index, launch in enumerate(raw.launches):
-        _one(launch, index, raw.text, number, found)
-    have: Counter[str] = Counter(name for launch in raw.launches for name in {n for n, _, _ in launch.metrics})
+    for launch in raw.launches:
+        _one(launch, raw.text, not (raw.text or raw.session.get("metrics_left_out")), number, found)
+    have: Counter[str] = Counter(name for launch in raw.launches
+                                 for name in {n for n, _, value in launch.metrics if value not in (None, "")})
     some = [f"{name[:80]} ({count})" for name, count in have.items()
             if count < len(raw.launches) and not name.startswith(OF_SOME)]
     said = [f"In only some of the {len(raw.launches)} launches: {_few(some)}. They were collected differently, or "
@@ -40,7 +42,8 @@ def notes(raw: RawFile, number: Callable[[str], int | float | None]) -> list[str
     differ = [name for (_, name), values in found.same.items() if len(values) > 1]
     for names, what in ((differ, "Not the same in all launches of one GPU"),
                         (found.impossible, "A number that no measurement gives"),
-                        (found.torn, "A value that begins as a number and is none"),
+                        (found.torn, "A value with a unit that is no number"),
+                        (found.listed, "A list of metrics that names one which is not there"),
                         (found.parts, "A fraction of something whole"),
                         (found.order, "A least, mean, largest and sum that do not fit each other"),
                         (found.size, "A size that is not the product of its sides")):
@@ -56,26 +59,34 @@ class _Found:
         self.same: dict[tuple[str, str], set[Any]] = defaultdict(set)
         self.impossible: dict[str, None] = {}
         self.torn: dict[str, None] = {}
+        self.listed: dict[str, None] = {}
         self.parts: dict[str, None] = {}
         self.order: dict[str, None] = {}
         self.size: dict[str, None] = {}
 
 
-def _one(launch: RawLaunch, index: int, text: bool, number: Callable[[str], int | float | None],
+def _one(launch: RawLaunch, text: bool, whole: bool, number: Callable[[str], int | float | None],
          found: _Found) -> None:
+    """Look through one launch; whole: whether every metric of it was read."""
     gpu = next((str(value) for name, _, value in launch.metrics if name == rules.DEVICE_NAME), "")
     rolled: dict[tuple[str, str], dict[str, float]] = {}
     sides: dict[str, float] = {}
+    parts = {name for name, _, _ in launch.metrics}
+    of = {name.partition("__")[0] for name in parts}
     for name, unit, raw in launch.metrics:
         if name.startswith(LISTS) or (name.startswith(ATTRIBUTE) and not any(w in name for w in OF_ONE_GPU)):
             found.same[gpu, name].add(raw)
+            if name.startswith(LISTS) and whole and isinstance(raw, str) and not parts >= {
+                    one for one in raw.split(",") if one.strip().partition("__")[0] in of}:
+                found.listed[name] = None
         value = raw
         if type(raw) is str:
             if not text:
                 continue
             value = number(raw)
             if value is None:
-                if raw[:1].isdigit() and unit:
+                if (unit and raw.strip() and units.base(unit) and not name.startswith(LISTS)
+                        and not looks_numeric_or_none(raw.removeprefix("(!)"))):
                     found.torn[name] = None
                 continue
         if value is None or value != value:

@@ -13,15 +13,10 @@ import pandas as pd
 from profiler import metrics, table
 from profiler.bundle import Bundle
 from profiler.metrics import rules, tensor, units
-from profiler.parse import agree, spelling
+from profiler.parse import agree, spelling, unverified
 from profiler.parse.numbers import Format
 from profiler.parse.raw import RawFile, RawLaunch, innermost, triple
 
-# Forms that no real file could be had of, and what the reader does with them.
-UNVERIFIED = {
-    ".nsight-cuprof-report": "unverified, as no real report of this older ending could be had; read as a .ncu-rep.",
-    ".ncu-repz": "unverified, as no real report of this ending could be had; unpacked (zstd) and read as a .ncu-rep.",
-}
 WANTED = frozenset(metrics.raw_names())
 
 
@@ -57,9 +52,7 @@ def bundle(raw: RawFile, name: str, file: dict[str, Any]) -> Bundle:
     devices = sorted(launches["device"].dropna().unique())
     if len(devices) > 1:
         notes.append(f"The file holds launches of {len(devices)} GPUs: {', '.join(devices)}.")
-    ending = next((end for end in UNVERIFIED if str(file["name"]).endswith(end)), "")
-    if ending:
-        notes.append(f"{ending}: {UNVERIFIED[ending]}")
+    notes += unverified.of_name(str(file["name"]))
     raw_metrics = _metrics(raw, resolved)
     notes += spelling.notes(raw_metrics["metric"].unique(), raw.header)
     notes += agree.notes(raw, numbers.number)

@@ -15,9 +15,12 @@ _HEAD = re.compile(
     r" {0,6}(?P<kernel>\S.*?)(?: (?P<grid>\(\d+, \d+, \d+\))x(?P<block>\(\d+, \d+, \d+\)))?"
     r"(?P<date>, \d{4}-\w{3}-\d{2} [\d:]{8})?(?:, Context \d+)?(?:, Stream \d+)?(?:, Device \d+)?"
     r"(?:, CC (?P<cc>\d+\.\d+))?(?:, Invocations (?P<invocations>\d+))?\s*")
+_GPU = re.compile(r" {0,6}Device \d+(?:, CC (?P<cc>\d+\.\d+))?\s*")  # the heading of a summary by GPU
 _RULE = re.compile(r"\s*-{3,}(?: +-{3,}){2,}\s*")
 _TORN = re.compile(r"\w.*-{5,}|-{5,}.*\w")  # a line of dashes that something else is in
 _NVTX = re.compile(r"\s*<\d+,(.*)>\s*")
+HEADERS = (["Metric Value"], ["Minimum", "Maximum", "Average"])
+_NAME = re.compile(r"[\w #()/.%+:,&'-]+")
 LONGEST = 20_000
 
 
@@ -49,14 +52,19 @@ class Block:
 def find(lines: list[str]) -> list[Block]:
     """The kernels of a text page in order; lines that belong to none are passed over."""
     blocks: list[Block] = []
+    cc: str | None = None
     spans: list[tuple[int, int]] | None = None
     for line in lines:
         if len(line) > LONGEST or line.startswith("=="):
             continue
         if blocks and line.startswith(" ") and _TORN.search(line) and not _RULE.fullmatch(line):
             blocks[-1].damaged += 1
+        if gpu := _GPU.fullmatch(line):
+            cc, spans = gpu["cc"], None
+            continue
         head = _head(line)
         if head:
+            head.cc = head.cc or cc
             for last in blocks[-1:]:
                 last.close()
             blocks.append(head)
@@ -99,12 +107,15 @@ def _row(line: str, spans: list[tuple[int, int]], block: Block) -> None:
     edges = [end for _, end in spans]
     parts = [line[a:b].strip() for a, b in zip(edges, [*edges[1:-1], len(line)])]
     between = [line[:spans[0][0]], *(line[a:b] for (_, a), (b, _) in itertools.pairwise(spans))]
-    if not name or len(parts) < 2 or any(map(str.strip, between)) or "  " in name or len(line.rstrip()) < edges[-1]:
+    if not name or len(parts) < 2 or any(map(str.strip, between)) or len(line.rstrip()) < edges[-1] or any(
+            "  " in part or "---" in part for part in (name, *parts)):
         block.damaged += 1
         return
-    if name == "Metric Name":
+    if name == "Metric Name" or parts[0] == "Metric Unit" or parts[1:] in HEADERS:
+        block.damaged += not (name == "Metric Name" and parts[0] == "Metric Unit" and parts[1:] in HEADERS)
         block.columns = parts[1:]
         return
+    block.damaged += "__" not in name and not _NAME.fullmatch(name)
     block.damaged += bool(parts[0] and units.base(parts[0])) and not all(map(_value, parts[1:]))
     block.rows.append((name, parts[0], parts[1:]))
 

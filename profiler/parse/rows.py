@@ -50,7 +50,7 @@ def collect(tables: list[Table], numbers: Format, out: RawFile) -> None:
         else:
             short += _long(table, index, known, out)
         out.header |= set(table.header)
-        torn = [name for name in table.full if '"' in name]
+        torn = [name for name in table.full if '"' in name or (table.kind == "wide" and name and units.base(name))]
         if torn:
             out.notes.append(f"The header of a table is damaged at {torn[0][:60]!r}: that column was not read.")
     short += sum(table.cut for table in tables)
@@ -58,7 +58,7 @@ def collect(tables: list[Table], numbers: Format, out: RawFile) -> None:
         out.notes.append(f"{short} lines are cut short or damaged; what they lack was left out.")
     names: dict[Any, set[Any]] = {}
     for key in known:
-        if len(key) > 3 and key[1] and all(key[2:5]):
+        if len(key) > 3 and key[0] and key[1] and all(key[2:5]):
             names.setdefault(key[:2], set()).add(key[2:5])
     twice = sum(len(kernels) > 1 for kernels in names.values())
     if twice:
@@ -109,7 +109,7 @@ def _long(table: Table, index: int, known: dict[Any, RawLaunch], out: RawFile) -
     place = table.place
     summary, numbered = table.kind == "summary", "ID" in place
     value_name = "Average" if summary else "Metric Value"
-    short, summed = 0, 0
+    short, summed, again = 0, 0, 0
     seen: set[tuple[Any, ...]] = set()  # without an ID, a metric that comes again starts the next launch
     run = 0
     for row in table.rows:
@@ -121,12 +121,13 @@ def _long(table: Table, index: int, known: dict[Any, RawLaunch], out: RawFile) -
             short += 1
             continue
         key = _key(cell, index)
+        mark = (key, name, cell("Metric Unit"), cell("Section Name"))
         if not numbered and not summary:
-            mark = (key, name, cell("Metric Unit"), cell("Section Name"))
             if mark in seen:
                 seen, run = set(), run + 1
-            seen.add(mark)
             key = (*key, run)
+        again += mark in seen
+        seen.add(mark)
         launch = known.get(key)
         if launch is None:
             launch = known[key] = _launch(cell)
@@ -142,6 +143,8 @@ def _long(table: Table, index: int, known: dict[Any, RawLaunch], out: RawFile) -
                                suffix in SUMMARY.items() if column in place]
     if summed:
         out.notes.append(SUMMED.format(summed))
+    if again:
+        out.notes.append(f"{again} rows name a metric of a launch and section again: rows may come twice.")
     return short
 
 

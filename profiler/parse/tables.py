@@ -10,6 +10,7 @@ from profiler import metrics
 from profiler.errors import DamagedFile
 from profiler.metrics import units
 from profiler.parse.numbers import looks_numeric, looks_numeric_or_none
+from profiler.parse.raw import triple
 
 DELIMITERS = (",", ";", "\t")
 LONGEST_JOINED = 1 << 20  # characters of a row that goes on over line breaks
@@ -30,6 +31,7 @@ class Table:
 
     def __init__(self, kind: str, full: list[str], delimiter: str, lean: bool = False):
         self.kind, self.full, self.delimiter = kind, full, delimiter
+        self.rules = kind == "long" and "Rule Name" in full
         self.quoted = False  # whether cells are: then one more that is not is program output inside a row
         self.bare = 0  # cells of the header that are not quoted all the same, as an index that a spreadsheet added
         self.full_place = {name: i for i, name in enumerate(full)}
@@ -48,7 +50,7 @@ class Table:
 
     def add(self, record: str) -> None:
         """Keep a line that is a row of the table, count one that begins as a row, pass over any other."""
-        if record.count('"') % 2 and _SCRAP.fullmatch(record):
+        if self._scrap(record):
             self.cut += 1
             return
         if self.delimiter not in record and len(self.full) > 1:
@@ -57,6 +59,8 @@ class Table:
         if self.quoted and not self.bare and not record.startswith('"') and (start := _ROW.search(record)):
             record = record[start.start():]
             cells = _cells(record, self.delimiter)
+        if self.quoted and self.rules and record.endswith(self.delimiter):
+            cells = cells[:-1]  # the row of a metric ends so
         torn = self.quoted and record.count(f'"{self.delimiter}"') < len(cells) - 1 - self.bare
         if torn or not _belongs(cells, self):
             self.cut += _begins(record, self)
@@ -70,6 +74,15 @@ class Table:
                 self.left_out.add(name)
                 return
         self.rows.append(cells)
+
+
+    def _scrap(self, record: str) -> bool:
+        """Whether a line is the end of the header, of the units or of a row, or no more than the number of one."""
+        if record.count('"') % 2 and _SCRAP.fullmatch(record):
+            return True
+        whole = [self.delimiter.join(cells) for cells in (self.full, *self.rows[:1])]
+        tail = len(record) > 3 and any(one != record and one.endswith(record) for one in whole)
+        return tail or (self.quoted and len(self.full) > 1 and re.fullmatch(r'"\d+"', record) is not None)
 
 
 def _cells(line: str, delimiter: str) -> list[str]:
@@ -184,6 +197,8 @@ def _measured(cells: list[str], place: dict[str, int]) -> bool:
     """Whether name, unit and value of a long row are such; in a row that lost or gained a cell they are others."""
     name, unit = (cells[place[title]].strip() if title in place else "" for title in ("Metric Name", "Metric Unit"))
     value = place.get("Metric Value", place.get("Average", 0))
+    if triple(unit) or re.search(r"\d, \d+\)$", name):
+        return False
     if name.startswith("(") or looks_numeric(name) or looks_numeric(unit):
         return False
     return value >= len(cells) or units.base(unit) is not None or looks_numeric_or_none(cells[value]) or not name

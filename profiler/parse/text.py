@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 
 from profiler.errors import CountersNotPermitted, DamagedFile, NoLaunches, UnsupportedFile
-from profiler.parse import page, rows, sniff, tables
+from profiler.parse import page, rows, sniff, tables, unverified
 from profiler.parse.numbers import Format
 from profiler.parse.raw import RawFile
 
@@ -73,10 +73,8 @@ def read(data: bytes, progress: Callable[[int, int], None] = lambda done, total:
         out.notes.append("The file ends without a line break: its last value may be cut short.")
     if pages and lines[-1] and not last.startswith("=="):
         out.notes.append("The page ends without a line break: it may be cut short.")
-    if any(b.invocations is not None for b in pages):
-        out.notes.append("Unverified: no real summary page as text could be had to check this form.")
     if any(b.ranges for b in pages):
-        out.notes.append("Unverified: no real text page with NVTX ranges could be had to check how they are read.")
+        out.notes.append(unverified.note(unverified.NVTX_PAGE))
     if PERMISSION in text:
         out.notes.append(f"ncu reported {PERMISSION} for part of the run: some launches may be missing.")
     cut = sum(table.cut for table in found)

@@ -2,11 +2,13 @@
 --seed 1``.
 
 Every damaged file must end in a bundle or in a FlashScopeError, within the time limit, with nothing left in the
-temporary
-folder. A changed value without a warning cannot be excluded: a report has no checksums, so a flipped bit inside a
-payload may
-read as another measurement. How often that happened is counted and printed, by kind of damage; for the frame around the
-payloads, and for text cut inside a number, it must not happen.
+temporary folder; for the frame around the payloads of a report, and for text cut inside a number, never in a change
+that is not said. How often a change was silent is counted and printed, by kind of damage.
+
+What stays silent, and why the format hides it (all 40 silent ones of the first 3,659 files of seed 20261130 are such):
+nothing in a file says what a digit was (16 of them), a letter in the name of a kernel, a range or a metric that nothing
+uses (17), whether a row stood there that is gone or comes twice where launches have no number (7). What a file says
+twice is compared: profiler/parse/agree.py.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ WHOLE = [(NAME, "", "GPU A"), (CLOCK, "", 1_980_000), ("group:memory", "", "dram
          ("dram__a.min", "byte", 10), ("dram__a.avg", "byte", 20.5), ("dram__a.max", "byte", 31),
          ("dram__a.sum", "byte", 41), ("launch__occupancy_limit_warps", "block", 8),
          ("launch__grid_dim_x", "", 6), ("launch__grid_dim_y", "", 5), ("launch__grid_dim_z", "", 2),
-         ("launch__grid_size", "", 60)]
+         ("launch__grid_size", "", 60), ("dram__b.sum", "byte", 7)]
 
 
 def said(*launches, text=False):
@@ -35,7 +35,7 @@ def test_what_agrees_is_not_spoken_of():
 
 @pytest.mark.parametrize(("name", "value", "words"), [
     (CLOCK, 1_980_016, "Not the same in all launches of one GPU: device__attribute_clock_rate"),
-    ("group:memory", "dram__a.sum,dram__c.sum", "Not the same in all launches of one GPU: group:memory"),
+    ("group:memory", "dram__a.sum,ctc__c.sum", "Not the same in all launches of one GPU: group:memory"),
     ("dram__a.min", 5.3e-315, "A number that no measurement gives: dram__a.min"),
     ("dram__a.sum", 2.0**300, "A number that no measurement gives: dram__a.sum"),
     ("launch__occupancy_limit_warps", 8.000000001862645, "A fraction of something whole: launch__occupancy"),
@@ -47,14 +47,20 @@ def test_a_changed_value(name, value, words):
 
 
 def test_a_lost_metric_is_named_with_how_many_launches_hold_it():
-    assert said(WHOLE, WHOLE[:-1], WHOLE) == [
+    assert said(WHOLE, [m for m in WHOLE if m[0] != "launch__grid_size"], WHOLE) == [
         "In only some of the 3 launches: launch__grid_size (2). They were collected differently, or the file may be "
         "damaged there."]
 
 
+def test_a_list_names_metrics_that_are_there():
+    """One launch has nothing to be compared with; of a part of the GPU without any counter nothing is expected."""
+    assert said(WHOLE) == [] == said(changed("group:memory", "dram__a.sum,ctc__c.sum"))
+    assert "names one which is not there: group:memory" in said(changed("group:memory", "dram__a.sum,dram__c.sum"))[0]
+
+
 def test_texts():
     assert said([("dram__a.sum", "byte", "1,234")], text=True) == []
-    assert "begins as a number and is none: dram__a.sum" in said([("dram__a.sum", "byte", "12&4")], text=True)[0]
+    assert "A value with a unit that is no number: dram__a.sum" in said([("dram__a.sum", "byte", "12&4")], text=True)[0]
     rounded = [("sm__x.min", "%", "12.34"), ("sm__x.avg", "%", "12.34"), ("sm__x.max", "%", "12.34")]
     assert said(rounded, text=True) == []
 

@@ -190,13 +190,12 @@ def test_control_characters_are_no_blanks():
     assert column(bundle, "dram_read_bytes") == [None] and said(bundle, READ, "not known")
 
 
-def test_summaries_are_unverified_only_where_they_are():
-    assert said(read("  k(int) (4, 1, 1)x(128, 1, 1), Device 0, CC 8.0, Invocations 3\n    Section: S\n"
-                     "    ----------- ----------- ------- ------- -------\n"
-                     "    Metric Name Metric Unit Minimum Maximum Average\n"
-                     "    ----------- ----------- ------- ------- -------\n"
-                     "    Duration             us    1.00    3.00    2.00\n"
-                     "    ----------- ----------- ------- ------- -------\n"), "Unverified")
+def test_a_page_with_ranges_is_unverified_and_a_plain_one_is_not():
+    page = ("  k(int) (4, 1, 1)x(128, 1, 1), Context 1, Stream 7, Device 0, CC 8.0\n{}    Section: S\n"
+            "    ----------- ----------- ------------\n    Metric Name Metric Unit Metric Value\n"
+            "    ----------- ----------- ------------\n    Duration             us         2.00\n"
+            "    ----------- ----------- ------------\n")
+    assert said(read(page.format("    <0,softmax>\n")), "unverified", "NVTX") and not read(page.format("")).notes
     assert text.decode(b"a")[1] == []
 
 
