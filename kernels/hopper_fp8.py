@@ -111,6 +111,13 @@ def _key_blocks(end, nq, nk, C: gl.constexpr):
     return gl.cdiv(nk, C.block_n)
 
 
+@gluon.jit
+def _wait_for_kernel_before():
+    """Until the kernel before this one is over: with programmatic dependent launch this one starts under its end."""
+    gl.inline_asm_elementwise("griddepcontrol.wait; mov.b32 $0, 0;", "=r,~{memory}", [], dtype=gl.int32, is_pure=False,
+                              pack=1)
+
+
 # ---- the loading warp --------------------------------------------------------------------------------------------
 @gluon.jit
 def _fill(source, coordinates, full, free, ring, step, C: gl.constexpr):
@@ -133,6 +140,8 @@ def _load(sources, barriers, rings, scales, call, C: gl.constexpr):
     step = 0
     turn = 0
     word = gl.load(tiles)
+    if C.overlap:
+        _wait_for_kernel_before()
     while word >= 0:
         row, head, batch, kv_head, kv_all = _tile(word, call, C)
         blocks = gl.maximum(_key_blocks(row + CONSUMERS * ROWS, nq, nk, C), 1)

@@ -28,8 +28,9 @@ class Config:
     an operand in registers. order: where the wait for P·V stands, 0 after the softmax, 1 before the exponentials, 2
     before the next scores (fewest registers live). turns: consumers issue products in turns. linear: powers of two by
     their bits (see hopper_fp8.LINEAR_POWER). slack: octaves by which a row's maximum may grow before O is rescaled; the
-    less, the less P's largest values are rounded. causal; edge: a consumer's diagonal may cross two blocks.
-    block_scales: k or v has a scale a block.
+    less, the less P's largest values are rounded. overlap: start under the end of the kernel that turns V (programmatic
+    dependent launch). causal; edge: a consumer's diagonal may cross two blocks. block_scales: k or v has a scale a
+    block.
     """
 
     head_dim: int
@@ -41,6 +42,7 @@ class Config:
     turns: bool = True
     linear: bool = False
     slack: float = 2.25
+    overlap: bool = False
     causal: bool = False
     edge: bool = False
     block_scales: bool = False
@@ -138,7 +140,8 @@ def launches(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tenso
          (source(q, [1, 1, 64, d]), source(k, [1, 1, config.block_n, d]), source(turned, [1, d, config.block_n]),
           source(out, [1, 1, 64, d]), tuple(value for one in scales for value in one), lse, tiles, tiles.shape[1],
           heads, heads // kv_heads, nq, nk, scale, config),
-         {"num_warps": 4, "maxnreg": 168 if config.consumers == 2 else 128, "enable_fp_fusion": True})]
+         {"num_warps": 4, "maxnreg": 168 if config.consumers == 2 else 128, "enable_fp_fusion": True,
+          "launch_pdl": config.overlap})]
 
 
 def forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, q_scale: torch.Tensor | None = None,

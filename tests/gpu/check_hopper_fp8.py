@@ -35,6 +35,7 @@ CANDIDATES: dict[int, dict[str, dict[str, Any]]] = {
     128: {
         "two": BASE, "two, no turns": {**BASE, "turns": False}, "two, Q shared": {**BASE, "q_registers": False},
         "two, early": {**BASE, "order": 1}, "two, slack 0.75": {**BASE, "slack": 0.75},
+        "two, overlap": {**BASE, "overlap": True},
         "two, linear": {**BASE, "linear": True},
         "three, values first": {**THREE, "order": 2}, "three, no turns": {**THREE, "order": 2, "turns": False},
         "three, linear": {**THREE, "order": 2, "linear": True}, "wide": {**WIDE, "order": 2},
@@ -172,7 +173,7 @@ def time_cell(head_dim: int, n: int, causal: bool, names: list[str]) -> list[dic
     order = list(runs)
     for _ in range(ROUNDS):
         random.shuffle(order)
-        torch.cuda._sleep(2_000_000)  # the queue fills meanwhile, so that no launch waits for Python
+        torch.cuda._sleep(4_000_000)  # the queue fills meanwhile, so that no launch waits for Python
         events = []
         for name in order:
             flush.zero_()
