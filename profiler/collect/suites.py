@@ -183,7 +183,7 @@ def options() -> list[RunConfig]:
 def memory() -> list[RunConfig]:
     """The peak of a whole training step, forward and backward, over N: B1 H16 bf16 causal."""
     return [
-        RunConfig("flash2_step", AttentionShape(1, 16, n, n, d, mask="causal"), "backward")
+        RunConfig("flash2", AttentionShape(1, 16, n, n, d, mask="causal"), "backward", {"training": True})
         for d in (64, 128)
         for n in (4096, 8192, 16384, 32768, 65536)
     ]

@@ -12,7 +12,7 @@ IMPLEMENTATIONS = {
     "naive": "naive", "naive_folded": "naive, scale folded", "flash1": "FlashAttention-1 schedule",
     "flash2": "FlashAttention-2 (Triton)", "flash_hopper": "FlashAttention (Hopper)", "flash_decode": "split-KV decode",
     "decode": "split-KV decode",
-    "ablation": "FlashAttention-2 with switches", "flash2_step": "FlashAttention-2, forward and backward",
+    "ablation": "FlashAttention-2 with switches",
     "flash_varlen": "FlashAttention-2, varlen", "flash_sparse": "FlashAttention-2, block-sparse",
     "sdpa_flash": "SDPA flash", "sdpa_cudnn": "SDPA cuDNN", "sdpa_math": "SDPA math",
     "sdpa_efficient": "SDPA memory-efficient", "fa3": "FlashAttention-3", "fa4": "FlashAttention-4",

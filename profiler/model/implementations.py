@@ -19,6 +19,7 @@ BUILDERS: Mapping[tuple[str, str], Builder] = {
     ("naive_folded", "forward"): forward.naive,
     ("flash1", "forward"): forward.flash1,
     ("flash2", "forward"): forward.fused,
+    ("hopper", "forward"): forward.fused,
     ("flash_varlen", "forward"): forward.fused,
     ("flash_sparse", "forward"): forward.fused,
     ("decode", "forward"): decode.decode,
@@ -39,7 +40,7 @@ FOREIGN = ("fa2", "fa3", "fa4", "vllm", "flashinfer", "sdpa_efficient")
 BUILDERS = {**BUILDERS, **{(name, "forward"): forward.foreign for name in FOREIGN},
             **{(name, "backward"): backward.peer for name in ("fa2", "fa3", "fa4", "sdpa_efficient")}}
 MATERIALISING = ("naive", "naive_folded", "sdpa_math")
-OURS = ("flash1", "flash2", "flash_varlen", "flash_sparse", "decode")  # fused, with tiles that are known
+OURS = ("flash1", "flash2", "hopper", "flash_varlen", "flash_sparse", "decode")  # fused, with tiles that are known
 BLOCK_SPARSE = ("flash2", "flash_sparse")
 TWO_PASSES = ("flash2", "flash_varlen", "flash_sparse")  # backward as flash2's, statistics padded
 
@@ -101,7 +102,8 @@ def _forward_buffers(config: RunConfig) -> dict[str, int]:
 
 
 def _backward_buffers(config: RunConfig) -> dict[str, int]:
-    """Every tensor above the inputs that a backward allocates; P of the naive one was kept by the forward."""
+    """Every tensor above the inputs that a backward allocates; P of the naive one was kept by the forward. training:
+    what the forward of the same step keeps for it counts too."""
     s = config.shape
     grads = {"dQ": s.q_bytes, "dK": s.k_bytes, "dV": s.k_bytes}
     if config.implementation in MATERIALISING:
@@ -110,7 +112,8 @@ def _backward_buffers(config: RunConfig) -> dict[str, int]:
         return grads
     stat = backward.padded_statistic(s)
     total = {"dQ sum": backward.sum_bytes(s)} if config.parameters.get("one_pass") else {}
-    return {**grads, "LSE'": stat, "Δ": stat, **total}
+    kept = {"O": s.q_bytes, "LSE": forward.statistics_bytes(s)} if config.parameters.get("training") else {}
+    return {**grads, "LSE'": stat, "Δ": stat, **total, **kept}
 
 
 def _peak(config: RunConfig, buffers: Mapping[str, int]) -> int:

@@ -18,8 +18,6 @@ from profiler.workload import accuracy, foreign, options, patterns
 # Peer -> torch's name of the only backend it may use. With one backend allowed, either that one ran or torch refused.
 PEERS = {"sdpa_flash": "FLASH_ATTENTION", "sdpa_cudnn": "CUDNN_ATTENTION", "sdpa_math": "MATH"}
 
-STEP = "flash2_step"  # flash2 forward and backward as one call, for its memory
-
 Stage = Callable[[str], contextlib.AbstractContextManager]
 
 
@@ -79,12 +77,6 @@ def bind(config: RunConfig, q: Any, k: Any, v: Any, dout: Any = None) -> Bound:
         from profiler.workload import ablation
 
         return ablation.bind(config, q, k, v, causal)
-    if config.implementation == STEP:
-        if config.direction != "backward":
-            raise Refused(f"{STEP} is a backward with the forward before it")
-        bound = _ours(replace(config, implementation="flash2"), q, k, v, dout, causal)
-        return Bound(partial(_step, bound.training), bound.parameters, timed=False,
-                     note="memory of forward and backward together; their time is no backward's, so none is given")
     if config.implementation in PEERS or foreign.is_foreign(config.implementation):
         forward = (_peer if config.implementation in PEERS else _foreign)(config, causal)
         if config.direction == "forward":
@@ -105,13 +97,14 @@ def _ours(config: RunConfig, q: Any, k: Any, v: Any, dout: Any, causal: bool) ->
     if info is None:
         from profiler.workload import peers
 
-        known = [*(info.name for info in registry.KERNELS), "ablation", STEP, *PEERS, *peers.PEERS]
+        known = [*(info.name for info in registry.KERNELS), "ablation", *PEERS, *peers.PEERS]
         raise BadInput(f"implementation: expected one of {', '.join(known)}, got {config.implementation!r}.")
     if config.direction not in info.directions:
         raise Refused(f"direction {config.direction}: {info.name} has {', '.join(info.directions)} only")
     pattern, given = patterns.of(config), patterns.options(config, q.device)
     on, extra = options.of(config), options.given(config, q)
-    tuning = {name: value for name, value in config.parameters.items() if name not in {*pattern, *on}} or None
+    apart = {*pattern, *on, "training"}
+    tuning = {name: value for name, value in config.parameters.items() if name not in apart} or None
     if info.kind == "decode":
         if pattern:
             raise Refused(f"{', '.join(pattern)}: decode is measured on caches of one length")
@@ -122,18 +115,21 @@ def _ours(config: RunConfig, q: Any, k: Any, v: Any, dout: Any, causal: bool) ->
         ready = registry.prepare_backward(info.name, q, k, v, dout, causal=causal, tuning=tuning, **given)
         # The forward of a training step takes its own blocks: the tuning is the backward's.
         step = partial(train, partial(registry.call, info.name, causal=causal, **given), (q, k, v), dout)
+        if config.parameters.get("training"):
+            return Bound(partial(_step, step), {**ready.parameters, **pattern, "training": True}, timed=False,
+                         note="forward and backward as one call, for its memory; its time is no backward's")
         return Bound(ready, {**ready.parameters, **pattern}, step, unpack=ready.unpack)
     ready = registry.prepare_forward(info.name, q, k, v, causal=causal, tuning=tuning, **given, **extra)
     expected = partial(accuracy.expect, q, k, v, causal, patterns.hidden(config, q.device), **extra) if extra else None
     return Bound(ready, {**ready.parameters, **pattern, **on}, unpack=ready.unpack, expected=expected)
 
 
-def _step(step: Callable[[], Any] | None, stage: Stage) -> Any:
-    """A whole training step as one stage."""
+def _step(step: Callable[[], Any], stage: Stage) -> Any:
+    """A whole training step as one stage: the parameter ``training`` of a backward."""
     import torch
 
     with torch.autograd.set_multithreading_enabled(False), stage("training"):
-        return step() if step else None
+        return step()
 
 
 def train(forward: Callable[..., Any], qkv: tuple[Any, Any, Any], dout: Any) -> Any:

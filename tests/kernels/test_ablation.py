@@ -68,12 +68,12 @@ def test_an_option_is_compared_with_what_it_asks_for(device, on):
 
 
 def test_a_training_step_gives_the_gradients_and_no_time(row_of):
-    row = row_of(RunConfig("flash2_step", shape(n=40), "backward"))
+    row = row_of(RunConfig("flash2", shape(n=40), "backward", {"training": True}))
     assert row["status"] == "ok" and row["error_relative"] <= 3 * row["error_eager_relative"]
-    assert "median_ns" not in row and "memory of forward and backward together" in row["note"]
-    assert row_of(RunConfig("flash2_step", shape(n=40)))["status"].startswith("refused: flash2_step is a backward")
+    assert "median_ns" not in row and "forward and backward as one call, for its memory" in row["note"]
+    assert json.loads(row["parameters"])["training"] is True
 
 
 def test_the_memory_suite_is_one_training_step_a_length():
-    assert {(config.implementation, config.direction) for config in suites.memory()} == {("flash2_step", "backward")}
+    assert {(c.direction, c.parameters["training"]) for c in suites.memory()} == {("backward", True)}
     assert {config.shape.nq for config in suites.memory()} == {1 << n for n in range(12, 17)}

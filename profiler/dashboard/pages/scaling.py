@@ -23,11 +23,11 @@ if show == "n":
     chosen = (view.shape, view.implementations, view.direction)
     if said := store.derive(view.source, scaling_words.gains, *chosen):
         st.markdown(boxes.plain(said))
+    slopes = store.derive(view.source, scaling_words.slopes, *chosen)
+    if len(slopes):
+        with st.expander(text.SCALING_SLOPES, expanded=True):
+            tables.wrapped(slopes, "slopes")
     if len(drawn):
-        slopes = store.derive(view.source, scaling_words.slopes, *chosen)
-        if len(slopes):
-            with st.expander(text.SCALING_SLOPES, expanded=True):
-                tables.wrapped(slopes, "slopes")
         with st.expander(text.VALUES):
             st.dataframe(tables.over_n(drawn), hide_index=True)
 else:
