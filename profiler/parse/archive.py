@@ -49,7 +49,12 @@ def _check(members: list[zipfile.ZipInfo], name: str) -> None:
     if len(members) > MOST_FILES:
         raise _refused(f"{name} holds {len(members)} files, where a bundle has four and its reports.")
     total = 0
+    names: set[str] = set()
     for m in members:
+        if m.filename in names:
+            raise DamagedFile(f"{name} holds the member {m.filename[:100]!r} twice; nothing was unpacked.",
+                              remedy="Make a new zip, of the bundle's folder or the reports alone.")
+        names.add(m.filename)
         what = f"{name}: the member {m.filename[:100]!r}"
         parts = PurePosixPath(m.orig_filename.replace("\\", "/"))
         if parts.is_absolute() or ".." in parts.parts or ":" in m.orig_filename or "\x00" in m.orig_filename:
@@ -61,7 +66,7 @@ def _check(members: list[zipfile.ZipInfo], name: str) -> None:
             raise _refused(f"{what} is encrypted.")
         total += m.file_size
         if total > MOST_BYTES or (m.file_size > FREE_BYTES and m.file_size > MOST_RATIO * max(m.compress_size, 1)):
-            raise _refused(f"{name} would unpack to far more than a bundle holds ({total / 1e9:.1f} GB so far).")
+            raise _refused(f"{name} would unpack to far more than a bundle holds ({total / 1e6:,.0f} MB so far).")
 
 
 def _refused(what: str) -> UnsupportedFile:
