@@ -10,8 +10,10 @@ import torch
 
 from kernels.checks import check_flag, check_inputs, check_like, resolve_scale
 from kernels.errors import UnsupportedCall
+from kernels.hopper_plan import choose as choose_hopper
+from kernels.hopper_plan import select
+from kernels.options import Options, told
 from kernels.options import check as check_options
-from kernels.options import told
 from kernels.plan import choose
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
@@ -50,7 +52,8 @@ def flash_attention(
     window: (left, right) keys around a query's own place i + Nk - Nq, inclusive, -1 unlimited; blocks outside are
     skipped. sinks: (H,), a score a head that joins the denominator, and the LSE of rows that see a key.
     block_mask, block_size: which blocks of queries and keys are kept at all (kernels.block_sparse, which takes causal,
-    scale and return_lse beside it). implementation: "auto" is flash_sparse with a block mask, else flash2.
+    scale and return_lse beside it). implementation: "auto" is flash_sparse with a block mask, else what
+    kernels.hopper_plan.select chooses of hopper (compute capability 9.0; causal and window only) and flash2.
     dropout_p, seed: Philox of (seed, b, h, row, column), so that blocks do not matter; kept weights are divided by
     1 - p; LSE is of the weights before. seed: below 2⁶³, or one int64 on the device; None draws one from PyTorch's
     generator there.
@@ -83,38 +86,55 @@ def flash_attention(
     if _traced(q, k, v, *options.tensors):
         from kernels import autograd
 
-        out, lse = autograd.flash2(q, k, v, scale, deterministic, autograd.pack(tuning), *options)
+        out, lse = autograd.flash2(q, k, v, scale, deterministic, autograd.pack(tuning), *options, implementation)
         return (out, lse) if return_lse else out
+    out, lse = forward(q, k, v, scale=scale, options=options, implementation=implementation, tuning=tuning,
+                       return_lse=return_lse)
+    return (out, lse) if return_lse and lse is not None else out
+
+
+def forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, scale: float, options: Options, implementation: str,
+            tuning: Mapping[str, Any] | None, return_lse: bool) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Launch what a checked call takes: out, and lse where it is asked for or written anyway."""
+    cc = capability(q)
+    if select(q, k, v, options, scale, cc, implementation, tuning)[0] == "hopper":
+        from kernels import hopper
+
+        return hopper.forward(q, k, v, choose_hopper(q, k, options), scale=scale, left=options.left,
+                              right=options.right)
     from kernels import flash2
 
-    plan = choose(q, k, v, causal=causal, cc=capability(q), tuning=tuning, options=options)
-    out, lse = flash2.forward(q, k, v, plan, causal=causal, scale=scale, return_lse=return_lse, options=options)
-    return (out, lse) if lse is not None else out
+    causal = options.right == 0
+    plan = choose(q, k, v, causal=causal, cc=cc, tuning=tuning, options=options)
+    return flash2.forward(q, k, v, plan, causal=causal, scale=scale, return_lse=return_lse, options=options)
 
 
 def explain(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **options: Any) -> Explanation:
     """What `flash_attention(q, k, v, **options)` would run, and why; raises what it would. Launches nothing."""
-    known = flash_attention.__kwdefaults__
+    known = flash_attention.__kwdefaults__ or {}
     for name in options:
         if name not in known:
             raise UnsupportedCall(name, f"an option of flash_attention ({', '.join(known)})", "an unknown name")
     settings = {**known, **options}
-    if (name := elsewhere(settings["implementation"], settings["block_mask"])) is not None:
-        return _explain_elsewhere(name, q, k, v, settings)
+    if (other := elsewhere(settings["implementation"], settings["block_mask"])) is not None:
+        return _explain_elsewhere(other, q, k, v, settings)
     q, k, v = _autocast(q, k, v)
     _check(q, k, v, causal=settings["causal"], implementation=settings["implementation"])
     on = check_options(q, k, settings, causal=settings["causal"], draw=False)
-    resolve_scale(settings["scale"], q.shape[3])
+    scale = resolve_scale(settings["scale"], q.shape[3])
     for name in ("return_lse", "deterministic"):
         check_flag(name, settings[name])
-    plan = choose(q, k, v, causal=settings["causal"], cc=capability(q), tuning=settings["tuning"], options=on)
-    why = (f"implementation={settings['implementation']!r}: flash2 is the fused kernel that takes no block mask.",
-           *plan.why, *told(on))
-    return Explanation("flash2", plan.path, vars(plan.tuning).copy(), why)
+    cc = capability(q)
+    chosen, reason = select(q, k, v, on, scale, cc, settings["implementation"], settings["tuning"])
+    first = f"implementation={settings['implementation']!r}: {reason}"
+    if chosen == "hopper":
+        return Explanation(chosen, "tma", choose_hopper(q, k, on).parameters, (first, *told(on)))
+    plan = choose(q, k, v, causal=settings["causal"], cc=cc, tuning=settings["tuning"], options=on)
+    return Explanation("flash2", plan.path, vars(plan.tuning).copy(), (first, *plan.why, *told(on)))
 
 
 def elsewhere(implementation: str, block_mask: Any) -> str | None:
-    """The implementation of the registry that a call of flash_attention goes to, None for flash2."""
+    """The implementation of the registry that a call of flash_attention goes to, None for hopper and flash2."""
     if implementation == "auto":
         return None if block_mask is None else "flash_sparse"
     return implementation if implementation in ("flash1", "flash_sparse") else None
@@ -171,8 +191,9 @@ def prepare_backward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dout: to
 
 
 def _check(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool, implementation: str) -> None:
-    if implementation not in ("auto", "flash2"):
-        raise UnsupportedCall("implementation", "'auto', 'flash2', 'flash1' or 'flash_sparse'", repr(implementation))
+    if implementation not in ("auto", "hopper", "flash2"):
+        raise UnsupportedCall("implementation", "'auto', 'hopper', 'flash2', 'flash1' or 'flash_sparse'",
+                              repr(implementation))
     check_inputs(q, k, v, dtypes=DTYPES, head_dims=HEAD_DIMS, unit_stride=True)
     check_flag("causal", causal)
 

@@ -6,11 +6,14 @@ Nothing here needs a GPU, so that the balance of the lists is tested without one
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from functools import lru_cache
+from typing import Any
 
 import torch
 
+from kernels.errors import UnsupportedCall
 from kernels.options import Options
 from kernels.plan import padded, tma_obstacle
 
@@ -51,9 +54,34 @@ class Config:
         return 64 * self.consumers
 
     @property
+    def parameters(self) -> dict[str, int | bool]:
+        """The configuration as numbers and bools, the tile first."""
+        return {"block_m": self.block_m, **asdict(self)}
+
+    @property
     def shared_output(self) -> bool:
         """Whether the output leaves through Q's buffer: at head size 256 there is no room for one of its own."""
         return self.head_dim > 128
+
+
+def select(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, options: Options, scale: float,
+           cc: tuple[int, int] | None, implementation: str, tuning: Mapping[str, Any] | None) -> tuple[str, str]:
+    """"hopper" or "flash2" for a checked call, and why, as a sentence.
+
+    implementation: "auto", "flash2", or "hopper", which is refused by name where it cannot take the call."""
+    if implementation == "flash2":
+        return "flash2", "the caller's choice."
+    obstacle = supports(q, k, v, options, scale, cc)
+    if tuning and obstacle is None:
+        obstacle = "it has no tuning"
+    if implementation == "hopper":
+        if obstacle is not None:
+            raise UnsupportedCall("implementation", "a call that hopper can take", f"one that it cannot: {obstacle}",
+                                  "Use 'auto' or 'flash2'.")
+        return "hopper", "the caller's choice."
+    if obstacle is None and VERIFIED:
+        return "hopper", "the fastest kernel for compute capability 9.0."
+    return "flash2", f"hopper does not run: {obstacle or 'it is to be asked for by name'}."
 
 
 def supports(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, options: Options, scale: float,

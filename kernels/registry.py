@@ -108,6 +108,11 @@ KERNELS: tuple[KernelInfo, ...] = (
                   "deterministic", "return_lse"),
         gradients=("q", "k", "v", "sinks")),
     KernelInfo(
+        name="hopper", path="kernels.api:flash_attention", label="Hopper, Gluon (FA3-class)",
+        stages=("attention",), directions=("forward",), dtypes=("float16", "bfloat16"), head_dims=range(8, 257, 8),
+        masks=("full", "causal"), architectures="compute capability 9.0", interpreter="none: Gluon",
+        options={"implementation": "hopper"}, supports=("window", "deterministic", "return_lse")),
+    KernelInfo(
         name="flash_varlen", path="kernels.varlen_operator:of_batch",
         label="FlashAttention-2 on packed sequences, Triton",
         stages=("attention",), directions=("forward", "backward"), dtypes=("float16", "bfloat16", "float32"),
@@ -187,12 +192,12 @@ def parameters(name: str, q: Any, k: Any, v: Any, *, causal: bool = False, tunin
     """Every tuning parameter that ``call`` with these arguments runs with, the kernel's own choices included."""
     info = _attention(name, tuning)
     _supported(info, options)
-    if not info.tunable:
+    if not info.tunable and name != "hopper":
         return {}
-    if name == "flash2":
+    if name in ("flash2", "hopper"):
         from kernels import api
 
-        return dict(api.explain(q, k, v, causal=causal, tuning=tuning, **options).tuning)
+        return dict(api.explain(q, k, v, causal=causal, tuning=tuning, **(options | info.options)).tuning)
     module = importlib.import_module(info.path.split(":")[0])
     return module.explain(q, k, v, causal=causal, tuning=tuning, **options)
 

@@ -220,7 +220,7 @@ def cells() -> list[dict[str, Any]]:
                     found.append({"n": n, "head_dim": head_dim, "causal": causal, "dtype": dtype, "window": (-1, -1),
                                   "heads": HIDDEN // head_dim, "kv_heads": HIDDEN // head_dim})
     for head_dim in (128, 64):
-        for kv_heads in (32, 8):
+        for kv_heads in ((32, 8) if head_dim == 128 else (8,)):  # 32 of 64 each stand above
             for causal in (False, True):
                 found.append({"n": 4096, "head_dim": head_dim, "causal": causal, "dtype": "bfloat16",
                               "window": (-1, -1), "heads": 32, "kv_heads": kv_heads})
