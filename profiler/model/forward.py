@@ -17,7 +17,8 @@ RESCALE_LANES = 4  # a row of an mma accumulator lies in 4 lanes, and each of th
 LEAST_TILE = 64  # query rows: below, a library's matmul pads them to its tile
 WARP_ROWS = 16  # query rows of a tile that a warp works on: those of an mma instruction
 MASK_BYTES = 1  # a boolean element
-ALWAYS_LSE = ("sdpa_flash", "hopper", "flash_varlen", "flash_sparse")  # implementations that write LSE without being asked
+# implementations that write LSE without being asked
+ALWAYS_LSE = ("sdpa_flash", "hopper", "flash_varlen", "flash_sparse")
 
 
 def statistics_bytes(s: AttentionShape) -> int:
