@@ -188,8 +188,8 @@ def _values(p, v_ring, stage, acc, C: gl.constexpr):
 
 @gluon.jit
 def _row_sums(p, ones, total, C: gl.constexpr):
-    """With `linear`: total (64, 8) and the row sums of P as rounded, by a product with 1."""
-    if C.linear:
+    """With `sum_rounded`: total (64, 8) and the row sums of P as rounded, by a product with 1."""
+    if C.sum_rounded:
         p = gl.convert_layout(p, _operand(8), assert_trivial=True)
         return warpgroup_mma(p, ones.permute((1, 0)), total, is_async=True)
     else:
@@ -198,8 +198,8 @@ def _row_sums(p, ones, total, C: gl.constexpr):
 
 @gluon.jit
 def _after_values(acc, total, free, stage, C: gl.constexpr):
-    """Wait for P·V, and with `linear` for the row sums, and hand its V back."""
-    if C.linear:
+    """Wait for P·V, and with `sum_rounded` for the row sums, and hand its V back."""
+    if C.sum_rounded:
         acc, total = warpgroup_mma_wait(0, deps=(acc, total))
     else:
         acc = warpgroup_mma_wait(0, deps=(acc,))
@@ -226,13 +226,65 @@ def _like_rows(x, y):
 
 @gluon.jit
 def _powers(s, unit, m, C: gl.constexpr):
-    """P = 2^(s·unit - m) before rounding and its row sums inside a thread, (64, 8), whose lanes are added once a tile.
-    With `linear` the scores as they are: `_words` makes P of them and `_row_sums` the sums."""
+    """P = 2^(s·unit - m) before rounding, with `linear` the scores as they are; and without `sum_rounded` P's row sums
+    inside a thread, (64, 8), whose lanes are added once a tile."""
     if C.linear:
         return s, 0.0
     else:
         p = gl.exp2(s * unit - m[:, None])
-        return p, gl.sum(gl.reshape(p, [ROWS, C.block_n // 8, 8]), 1)
+        if C.sum_rounded:
+            return p, 0.0
+        else:
+            return p, gl.sum(gl.reshape(p, [ROWS, C.block_n // 8, 8]), 1)
+
+
+@constexpr_function
+def _maximum_code(n):
+    """PTX: the largest of n floats by their bits, three to an instruction, which is right where one is above 0; else
+    the same as floats."""
+    code = "{ .reg .pred found; .reg .b32 x<4>; "
+    for kind in ("s32", "f32"):
+        for i in range(4):
+            code += f"max.{kind} x{i}, ${1 + i}, ${5 + i}; "
+        for i in range(8, n):
+            code += f"max.{kind} x{i % 4}, x{i % 4}, ${1 + i}; "
+        code += f"max.{kind} x0, x0, x1; max.{kind} x2, x2, x3; max.{kind} $0, x0, x2; "
+        if kind == "s32":
+            code += "setp.gt.s32 found, $0, 0; @found bra DONE; "
+    return code + "DONE: }"
+
+
+@constexpr_function
+def _maximum_registers(n):
+    return ",".join(["=&r"] + ["r"] * n)
+
+
+@gluon.jit
+def _split_all(parts, LEVELS: gl.constexpr):
+    """Each of a tuple's tensors (.., 2, .., 2) in 2^LEVELS, along its last dimensions."""
+    if LEVELS == 0:
+        return parts
+    else:
+        halves = ()
+        for i in gl.static_range(len(parts)):
+            halves = halves + gl.split(parts[i])
+        return _split_all(halves, LEVELS - 1)
+
+
+@gluon.jit
+def _row_maximum(s, C: gl.constexpr):
+    if C.integer_maximum:
+        bits = gl.permute(gl.reshape(s.to(gl.int32, bitcast=True), [ROWS, C.block_n // 8, 4, 2]), (0, 2, 1, 3))
+        if C.block_n == 128:
+            parts = _split_all((gl.reshape(bits, [ROWS, 4, 2, 2, 2, 2, 2]),), 5)
+        else:
+            parts = _split_all((gl.reshape(bits, [ROWS, 4, 2, 2, 2, 2, 2, 2]),), 6)
+        COUNT: gl.constexpr = C.block_n // 4
+        top = gl.inline_asm_elementwise(_maximum_code(COUNT), _maximum_registers(COUNT), parts, dtype=gl.int32,
+                                        is_pure=True, pack=1)
+        return _like_rows(gl.max(top.to(gl.float32, bitcast=True), 1), s)
+    else:
+        return gl.max(s, 1)
 
 
 # four values of P to a word
@@ -323,12 +375,12 @@ def _step(q, barriers, rings, step, more, words, acc, m, total, unit, ratio, row
         acc, total = _after_values(acc, total, v_free, v_stage, C)
         s = _scores(q, k_ring, k_stage, C)
     _pass_turn(ME, C)
-    s = warpgroup_mma_wait(0 if C.order == 2 else 2 if C.linear else 1, deps=(s,))
+    s = warpgroup_mma_wait(0 if C.order == 2 else 2 if C.sum_rounded else 1, deps=(s,))
     mbarrier.arrive(k_free.index(k_stage), count=1)
     if C.edge:  # noqa: SIM102  one is the compiler's, one the kernel's
         if column + C.block_n > row + nk - nq + 1:
             s = _masked(s, row, column, nq, nk, C)
-    top = gl.max(s, 1) * unit - (TOP - C.slack)
+    top = _row_maximum(s, C) * unit - (TOP - C.slack)
     new = gl.where(top > m + C.slack, top, m)
     alpha = gl.exp2(m - new)
     if C.order == 1:
@@ -341,7 +393,7 @@ def _step(q, barriers, rings, step, more, words, acc, m, total, unit, ratio, row
     words = _words(s, unit, new, C)
     acc = _rescale(acc, _like_rows(alpha * ratio if C.block_scales else alpha, acc), C)
     total = total * _like_rows(alpha, total)[:, None]
-    if not C.linear:
+    if not C.sum_rounded:
         total += sums
     return words, acc, new, total
 
@@ -410,7 +462,7 @@ def _consume(ME: gl.constexpr, sources, barriers, rings, scales, call, C: gl.con
             s = _masked(s, row, column, nq, nk, C)
             m = gl.maximum(gl.max(s, 1) * unit - (TOP - C.slack), FLOOR)
             s, total = _powers(s, unit, m, C)
-            if C.linear:
+            if C.sum_rounded:
                 total = gl.zeros([ROWS, 8], gl.float32, _accumulator(8))
             words = _words(s, unit, m, C)
             mbarrier.wait(k_full.index((step + 1) % C.stages), ((step + 1) // C.stages) & 1, pred=blocks > 1)
@@ -432,7 +484,7 @@ def _consume(ME: gl.constexpr, sources, barriers, rings, scales, call, C: gl.con
             total = _row_sums(p, ones, total, C)
             acc, total = _after_values(acc, total, v_free, stage, C)
             step += 1
-            total = gl.convert_layout(gl.max(total, 1) if C.linear else gl.sum(total, 1), row_layout)
+            total = gl.convert_layout(gl.max(total, 1) if C.sum_rounded else gl.sum(total, 1), row_layout)
             gl.store(lse + both.to(gl.int64) * nq + rows, (m + gl.log2(total)) * LN_2, mask=rows < nq)
             # a row that saw no key: 0 / 1; acc is in units of the scale of the first block of values
             factor = gl.load(v_scales) / gl.where(total > 0.0, total, 1.0)
@@ -486,7 +538,7 @@ def forward(q_source, k_source, v_source, o_source, scales, lse, tiles, width, h
     STAGES: gl.constexpr = C.stages
     q_ring, o_ring = _ring(q_source, CONSUMERS), _ring(o_source, CONSUMERS)
     k_ring, v_ring = _ring(k_source, STAGES), _ring(v_source, STAGES)
-    if C.linear:
+    if C.sum_rounded:
         one = gl.full([8, C.block_n], 1.0, gl.float32, gl.BlockedLayout([1, 4], [1, 32], [4, 1], [1, 0]))
         layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([8, C.block_n], gl.float8e4nv)
         ones = gl.allocate_shared_memory(gl.float8e4nv, [8, C.block_n], layout, one.to(gl.float8e4nv))

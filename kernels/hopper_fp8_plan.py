@@ -26,11 +26,12 @@ class Config:
 
     consumers: warpgroups of 64 query rows. block_n: keys a step; stages: of the rings of K and of V. q_registers: Q as
     an operand in registers. order: where the wait for P·V stands, 0 after the softmax, 1 before the exponentials, 2
-    before the next scores (fewest registers live). turns: consumers issue products in turns. linear: powers of two by
-    their bits (see hopper_fp8.LINEAR_POWER). slack: octaves by which a row's maximum may grow before O is rescaled; the
-    less, the less P's largest values are rounded. overlap: start under the end of the kernel that turns V (programmatic
-    dependent launch). causal; edge: a consumer's diagonal may cross two blocks. block_scales: k or v has a scale a
-    block.
+    before the next scores (fewest registers live). turns: consumers issue products in turns. integer_maximum: row
+    maxima by the bits of scores, three to an instruction. sum_rounded: row sums by a product with 1, of P as rounded:
+    no additions, and an LSE that is off by P's rounding. linear, with the latter: powers of two by their bits (see
+    hopper_fp8.LINEAR_POWER). slack: octaves by which a row's maximum may grow before O is rescaled; the less, the less
+    P's largest values are rounded. overlap: start under the end of the kernel that turns V (programmatic dependent
+    launch). causal; edge: a consumer's diagonal may cross two blocks. block_scales: k or v has a scale a block.
     """
 
     head_dim: int
@@ -40,9 +41,11 @@ class Config:
     q_registers: bool = False
     order: int = 0
     turns: bool = True
+    sum_rounded: bool = False
     linear: bool = False
     slack: float = 2.25
     overlap: bool = False
+    integer_maximum: bool = False
     causal: bool = False
     edge: bool = False
     block_scales: bool = False

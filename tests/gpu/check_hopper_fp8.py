@@ -8,8 +8,9 @@ in float8 (where fa3_fwd is installed) and cuDNN's attention in bfloat16; L2 flu
 events, the transposition of V inside ours. One JSON object a line goes to FOLDER/results.jsonl.
 
 The oracle of an error: attention in float64 of the dequantised inputs, and the same with P, scaled as the kernel does,
-rounded to e4m3 before P·V. The kernel's root mean square error may be 1.5 times the latter's (with `linear`, whose P
-has a second error as large as the rounding, 2.5 times), plus that of a bfloat16 output.
+rounded to e4m3 before P·V and the output to bfloat16. The kernel's root mean square error may be 1.5 times the latter's
+(with `linear`, whose P has a second error as large as the rounding, 2.5 times); the LSE may be off by 5e-3, or, where
+the sums are of rounded values, by 0.05.
 """
 
 from __future__ import annotations
@@ -31,20 +32,23 @@ ROUNDS, CHECK_SECONDS, TIME_SECONDS = 15, 55, 45
 BASE = {"consumers": 2, "block_n": 128, "stages": 4, "q_registers": True}
 THREE = {"consumers": 3, "block_n": 128, "stages": 4, "q_registers": False}
 WIDE = {"consumers": 2, "block_n": 256, "stages": 2, "q_registers": True}
+FEW = {"integer_maximum": True, "sum_rounded": True}  # few instructions of softmax
 CANDIDATES: dict[int, dict[str, dict[str, Any]]] = {
     128: {
-        "two": BASE, "two, no turns": {**BASE, "turns": False}, "two, Q shared": {**BASE, "q_registers": False},
-        "two, early": {**BASE, "order": 1}, "two, slack 0.75": {**BASE, "slack": 0.75},
-        "two, overlap": {**BASE, "overlap": True},
-        "two, linear": {**BASE, "linear": True},
-        "three, values first": {**THREE, "order": 2}, "three, no turns": {**THREE, "order": 2, "turns": False},
-        "three, linear": {**THREE, "order": 2, "linear": True}, "wide": {**WIDE, "order": 2},
-        "wide, no turns": {**WIDE, "order": 2, "turns": False},
+        "two": BASE, "two, no turns": {**BASE, "turns": False}, "two, slack 0.75": {**BASE, "slack": 0.75},
+        "two, overlap": {**BASE, "overlap": True}, "two, integer maximum": {**BASE, "integer_maximum": True},
+        "two, few": {**BASE, **FEW}, "two, few, linear": {**BASE, **FEW, "linear": True},
+        "three": {**THREE, "order": 2}, "three, no turns": {**THREE, "order": 2, "turns": False},
+        "three, few": {**THREE, **FEW, "order": 2}, "three, few, linear": {**THREE, **FEW, "order": 2, "linear": True},
+        "wide": {**WIDE, "order": 2}, "wide, few": {**WIDE, **FEW, "order": 2},
+        "wide, few, no turns": {**WIDE, **FEW, "order": 2, "turns": False},
+        "wide, few, linear": {**WIDE, **FEW, "order": 2, "linear": True},
     },
     64: {
-        "three": THREE, "three, no turns": {**THREE, "turns": False}, "three, linear": {**THREE, "linear": True},
-        "three, values first": {**THREE, "order": 2}, "two": BASE, "wide": {**WIDE, "stages": 4},
-        "wide, linear": {**WIDE, "stages": 4, "linear": True},
+        "three": THREE, "three, no turns": {**THREE, "turns": False},
+        "three, integer maximum": {**THREE, "integer_maximum": True}, "three, few": {**THREE, **FEW},
+        "three, few, linear": {**THREE, **FEW, "linear": True}, "wide": {**WIDE, "stages": 4},
+        "wide, few": {**WIDE, **FEW, "stages": 4}, "wide, few, linear": {**WIDE, **FEW, "stages": 4, "linear": True},
     },
     256: {"two": {"consumers": 2, "block_n": 64, "stages": 2}},
 }
@@ -123,7 +127,7 @@ def check(head_dim: int, name: str) -> dict[str, Any]:
         allowed = ((model - expected).square().mean().sqrt() / size).item() * (2.5 if fields.get("linear") else 1.5)
         blind = torch.isneginf(expected_lse)
         lse_error = (lse.double() - expected_lse)[~blind].abs().max().item()
-        good = (error <= allowed and lse_error <= (0.05 if fields.get("linear") else 5e-3)
+        good = (error <= allowed and lse_error <= (0.05 if fields.get("sum_rounded") else 5e-3)
                 and bool((torch.isneginf(lse) == blind).all()) and bool((out[blind] == 0).all()))
         row = {"shape": [heads, kv_heads, nq, nk, causal, scales], "error": error, "allowed": allowed,
                "largest": ((out.double() - expected).abs().max() / size).item(), "lse": lse_error, "ok": good}
