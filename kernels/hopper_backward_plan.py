@@ -43,10 +43,10 @@ class Tuning:
 
 # (padded head size, whether there is a mask)
 ONE_PASS = {
-    (64, False): Tuning(128, 2, "atomic"), (64, True): Tuning(128, 2, "atomic"),
-    (128, False): Tuning(64, 1, "reduce"), (128, True): Tuning(64, 0, "reduce"),
+    (64, False): Tuning(128, 3, "atomic"), (64, True): Tuning(128, 3, "atomic"),
+    (128, False): Tuning(64, 3, "atomic"), (128, True): Tuning(64, 3, "atomic"),
 }
-TWO_PASSES = {64: Tuning(64, 0, "none"), 128: Tuning(64, 0, "none")}
+TWO_PASSES = {64: Tuning(64, 0, "none", 2, 3, 3, 64, 4), 128: Tuning(64, 0, "none")}
 
 
 def obstacle(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, scale: float | None = None) -> str | None:

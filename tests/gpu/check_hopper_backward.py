@@ -1,6 +1,6 @@
 """The Hopper backward on a GPU: every candidate against float64, then what each costs beside its peers.
 
-    python -m tests.gpu.check_hopper_backward FOLDER [--seconds 140] [--only SUBSTRING]
+    python -m tests.gpu.check_hopper_backward FOLDER [--seconds 140] [--only SUBSTRING] [--dtype float16]
 
 Appends one JSON line a check and a cell to FOLDER/results.jsonl and prints them; exit 1 if a candidate that ran is
 wrong. Each candidate is checked in a process of its own, several at once, so one that hangs or crashes costs only
@@ -12,10 +12,12 @@ half of it when causal. A peer that is not installed or refuses is named.
 import argparse
 import importlib
 import json
+import queue
 import random
 import statistics
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
@@ -26,7 +28,7 @@ import torch
 from kernels import hopper_backward_plan as plan
 from kernels.hopper_backward_plan import Tuning
 
-DEVICE, TOKENS, HIDDEN, ROUNDS = "cuda", 16384, 2048, 15
+DEVICE, TOKENS, HIDDEN, ROUNDS, LENGTHS = "cuda", 16384, 2048, 15, (4096, 16384, 1024)
 FLOOR = {torch.float16: 5e-4, torch.bfloat16: 4e-3}
 ONE_128 = {"reduce, 1": Tuning(64, 1, "reduce"), "atomic, 1": Tuning(64, 1, "atomic"),
            "atomic, 3": Tuning(64, 3, "atomic"), "reduce, 3": Tuning(64, 3, "reduce")}
@@ -42,7 +44,8 @@ CANDIDATES = {
     (64, False): BOTH_64,
     (64, True): BOTH_64,
 }
-# (name, batch, query heads, key heads, Nq, Nk, head size, window, dtype, dLSE): of the table's configurations only
+# (name, batch, query heads, key heads, Nq, Nk, head size, window, dtype, dLSE): of the table's configurations
+ALIGNED = [("aligned", 2, 3, 3, 512, 512, None, (-1, -1), "bfloat16", False)]
 CALLS = [("tails", 2, 3, 3, 1000, 1000, None, (-1, -1), "bfloat16", False),
          ("fewer queries", 2, 3, 3, 300, 1000, None, (-1, -1), "bfloat16", True),
          ("groups, fewer keys: rows without keys", 1, 8, 2, 700, 333, None, (-1, -1), "float16", True),
@@ -166,53 +169,104 @@ def times(calls, rounds):
     return {name: (statistics.median(t), t[0], t[-1]) for name, t in taken.items()}
 
 
-def measure(head_dim, causal, lengths, tunings, dtype="bfloat16"):
-    for n in lengths:
-        began = time.monotonic()
-        heads = HIDDEN // head_dim
-        q, k, v, dout = make(TOKENS // n, heads, heads, n, n, head_dim, getattr(torch, dtype))
-        calls, missing, differences = {}, {}, {}
-        for name, maker in (("cudnn", lambda *a: sdpa(*a, "CUDNN_ATTENTION")),
-                            ("sdpa flash", lambda *a: sdpa(*a, "FLASH_ATTENTION")), ("fa4", fa4)):
-            try:
-                call = maker(q, k, v, dout, causal)
-                call()
-                torch.cuda.synchronize()
-                calls[name] = call
-            except Exception as failure:  # whatever a peer raises, the others are still measured
-                missing[name] = f"{type(failure).__name__}: {failure}"[:200]
-        out, lse = torch.empty_like(q), torch.empty(q.shape[:3], device=DEVICE)
-        for b in range(q.shape[0]):
-            for h in range(heads):
-                for rows in torch.arange(n, device=DEVICE).split(4096):
-                    s = (q[b, h, rows].float() @ k[b, h].float().T) * head_dim**-0.5
-                    if causal:
-                        s.masked_fill_(torch.arange(n, device=DEVICE) > rows[:, None], float("-inf"))
-                    lse[b, h, rows] = torch.logsumexp(s, -1)
-                    out[b, h, rows] = (torch.softmax(s, -1).to(q.dtype) @ v[b, h])
-        expected = calls["cudnn"]() if "cudnn" in calls else None
-        steps = {}
-        for name, tuning in tunings.items():
-            calls[name], steps[name] = ours(q, k, v, dout, out, lse, causal, tuning)
-            grads = calls[name]()
-            if expected is not None:
-                differences[name] = max(((a.float() - b.float()).norm() / b.float().norm()).item()
-                                        for a, b in zip(grads, expected))
-        times(calls, 2)
-        taken = times(calls, ROUNDS)
-        flops = 10 * TOKENS // n * heads * n * n * head_dim / (2 if causal else 1)
-        best = min((taken[name][0] for name in ("cudnn", "sdpa flash", "fa4") if name in taken), default=None)
-        cell = {"cell": [head_dim, "causal" if causal else "full", n, dtype], "missing": missing,
-                "tflops": {name: round(flops / t[0] / 1e9, 1) for name, t in taken.items()},
-                "ratio_to_best_peer": {name: round(best / taken[name][0], 3) for name in tunings} if best else None,
-                "spread": {name: round((t[2] - t[1]) / t[0], 3) for name, t in taken.items()},
-                "ms": {name: round(t[0], 4) for name, t in taken.items()},
-                "difference_to_cudnn": differences}
-        if n == lengths[0]:
-            cell["steps_us"] = {name: {step: round(t[0] * 1e3, 1) for step, t in times(alone, 5).items()}
-                                for name, alone in steps.items()}
-        cell["seconds"] = round(time.monotonic() - began, 1)
-        print(json.dumps(cell), flush=True)
+def prepare_cell(head_dim, causal, n, dtype):
+    """Inputs of a cell, the peers as calls, and those that are missing."""
+    heads = HIDDEN // head_dim
+    q, k, v, dout = make(TOKENS // n, heads, heads, n, n, head_dim, getattr(torch, dtype))
+    calls, missing = {}, {}
+    for name, maker in (("cudnn", lambda *a: sdpa(*a, "CUDNN_ATTENTION")),
+                        ("sdpa flash", lambda *a: sdpa(*a, "FLASH_ATTENTION")), ("fa4", fa4)):
+        try:
+            call = maker(q, k, v, dout, causal)
+            call()
+            torch.cuda.synchronize()
+            calls[name] = call
+        except Exception as failure:  # whatever a peer raises, the others are still measured
+            missing[name] = f"{type(failure).__name__}: {failure}"[:200]
+    out, lse = torch.empty_like(q), torch.empty(q.shape[:3], device=DEVICE)
+    for b in range(q.shape[0]):
+        for h in range(heads):
+            for rows in torch.arange(n, device=DEVICE).split(4096):
+                s = (q[b, h, rows].float() @ k[b, h].float().T) * head_dim**-0.5
+                if causal:
+                    s.masked_fill_(torch.arange(n, device=DEVICE) > rows[:, None], float("-inf"))
+                lse[b, h, rows] = torch.logsumexp(s, -1)
+                out[b, h, rows] = torch.softmax(s, -1).to(q.dtype) @ v[b, h]
+    torch.cuda.synchronize()
+    return (q, k, v, dout, out, lse), calls, missing
+
+
+def measure(cell, tensors, peers, missing, tunings, steps_too):
+    """A cell's rates, ratios, spreads; steps_too: also each kernel of each candidate alone."""
+    began = time.monotonic()
+    head_dim, causal, n, _ = cell
+    expected = peers["cudnn"]() if "cudnn" in peers else None
+    calls, steps, differences = dict(peers), {}, {}
+    for name, tuning in tunings.items():
+        calls[name], steps[name] = ours(*tensors, causal, Tuning(**tuning))
+        grads = calls[name]()
+        if expected is not None:
+            differences[name] = max(((a.float() - b.float()).norm() / b.float().norm()).item()
+                                    for a, b in zip(grads, expected))
+    times(calls, 2)
+    taken = times(calls, ROUNDS)
+    flops = 10 * TOKENS // n * (HIDDEN // head_dim) * n * n * head_dim / (2 if causal else 1)
+    best = min((taken[name][0] for name in peers), default=None)
+    record = {"cell": [head_dim, "causal" if causal else "full", *cell[2:]], "missing": missing,
+              "tflops": {name: round(flops / t[0] / 1e9, 1) for name, t in taken.items()},
+              "ratio_to_best_peer": {name: round(best / taken[name][0], 3) for name in tunings} if best else None,
+              "spread": {name: round((t[2] - t[1]) / t[0], 3) for name, t in taken.items()},
+              "ms": {name: round(t[0], 4) for name, t in taken.items()},
+              "difference_to_cudnn": {name: round(x, 5) for name, x in differences.items()}}
+    if steps_too:
+        record["steps_us"] = {name: {step: round(t[0] * 1e3, 1) for step, t in times(alone, 5).items()}
+                              for name, alone in steps.items()}
+    return record | {"seconds": round(time.monotonic() - began, 1)}
+
+
+def serve(job):
+    """Prepare the cells of a job, say so, and measure each one when a line of standard input asks for it."""
+    cells = {}
+    for n in job["lengths"]:
+        cells[n] = prepare_cell(job["head_dim"], job["causal"], n, job["dtype"])
+        print(json.dumps({"ready": n}), flush=True)
+    for line in sys.stdin:
+        request = json.loads(line)
+        n = request["n"]
+        record = measure((job["head_dim"], job["causal"], n, job["dtype"]), *cells[n], request["tunings"],
+                         request["steps"])
+        print(json.dumps(record), flush=True)
+
+
+class Server:
+    """A process of `serve`, whose answers are waited for at most so long; one that is late is ended."""
+
+    def __init__(self, job, errors):
+        self.process = subprocess.Popen([sys.executable, "-m", __spec__.name, ".", "--job", json.dumps(job)],
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True)
+        self.lines = queue.Queue()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self):
+        for line in self.process.stdout:
+            if line.startswith("{"):
+                self.lines.put(json.loads(line))
+        self.lines.put({"not_run": "the process ended"})
+
+    def answer(self, seconds):
+        try:
+            return self.lines.get(timeout=max(seconds, 0.1))
+        except queue.Empty:
+            self.process.kill()
+            return {"not_run": f"no answer in {seconds:.0f} s"}
+
+    def ask(self, request, seconds):
+        try:
+            self.process.stdin.write(json.dumps(request) + "\n")
+            self.process.stdin.flush()
+        except OSError:
+            return {"not_run": "the process ended"}
+        return self.answer(seconds)
 
 
 def child(job, seconds):
@@ -230,8 +284,7 @@ def work(job):
     if job["kind"] == "check":
         check(job["head_dim"], job["causal"], Tuning(**job["tuning"]), job["calls"])
     else:
-        measure(job["head_dim"], job["causal"], job["lengths"],
-                {name: Tuning(**t) for name, t in job["tunings"].items()})
+        serve(job)
 
 
 def main():
@@ -239,6 +292,7 @@ def main():
     parser.add_argument("folder", type=Path)
     parser.add_argument("--seconds", type=float, default=140)
     parser.add_argument("--only", default="", help="candidates whose name has this")
+    parser.add_argument("--dtype", default="bfloat16", choices=("bfloat16", "float16"), help="of the cells")
     parser.add_argument("--job")
     args = parser.parse_args()
     if args.job:
@@ -255,24 +309,26 @@ def main():
         log.flush()
         print(json.dumps(record), flush=True)
 
+    errors = (args.folder / "errors.txt").open("w")
+    servers = {key: Server({"kind": "serve", "head_dim": key[0], "causal": key[1], "lengths": LENGTHS,
+                            "dtype": args.dtype}, errors) for key in CANDIDATES}
     jobs = []
     for (head_dim, causal), candidates in CANDIDATES.items():
-        base = [("aligned", 2, 3, 3, 512, 512, None, (-1, -1), "bfloat16", False), CALLS[0]]
         for name, tuning in candidates.items():
             if args.only in name:
-                jobs.append((head_dim, causal, name, tuning, base))
+                jobs.append((head_dim, causal, name, tuning, ALIGNED))
         for name, tuning in (("table", plan.ONE_PASS[head_dim, causal]), ("table", plan.TWO_PASSES[head_dim])):
-            for calls in (CALLS[1:4], CALLS[4:]):
+            for calls in (CALLS[:3], CALLS[3:]):
                 jobs.append((head_dim, causal, f"{name} {tuning.dq_sum}", tuning, calls))
     jobs.sort(key=lambda job: job[2].startswith("table"))
 
     def run(job):
         head_dim, causal, _, tuning, calls = job
         return child({"kind": "check", "head_dim": head_dim, "causal": causal, "tuning": asdict(tuning),
-                      "calls": calls}, max(5.0, min(70.0, end - time.monotonic())))
+                      "calls": calls}, max(5.0, min(60.0, end - time.monotonic())))
 
     wrong, right = False, {key: {} for key in CANDIDATES}
-    with ThreadPoolExecutor(16) as pool:
+    with ThreadPoolExecutor(14) as pool:
         for job, (lines, why) in zip(jobs, pool.map(run, jobs)):
             head_dim, causal, name, tuning, calls = job
             results = lines[-1] if lines else {}
@@ -284,18 +340,19 @@ def main():
                 right[head_dim, causal][name] = asdict(tuning)
     say({"device": torch.cuda.get_device_name(), "torch": torch.__version__,
          "seconds_left_after_checks": round(end - time.monotonic(), 1)})
-    for lengths in ([4096], [16384, 1024]):
-        for (head_dim, causal), tunings in right.items():
-            left = end - time.monotonic()
-            if left < 8:
-                say({"cell": [head_dim, "causal" if causal else "full", lengths], "not_run": "out of time"})
-                continue
-            lines, why = child({"kind": "measure", "head_dim": head_dim, "causal": causal, "lengths": lengths,
-                                "tunings": tunings}, min(60.0, left))
-            for line in lines:
-                say(line)
-            if why:
-                say({"cell": [head_dim, "causal" if causal else "full", lengths], "not_run": why})
+    for server in servers.values():
+        for _ in LENGTHS:
+            if "ready" not in (answer := server.answer(end - time.monotonic())):
+                say(answer)
+                break
+    say({"seconds_left_after_preparation": round(end - time.monotonic(), 1)})
+    for n in LENGTHS:
+        for key, server in servers.items():
+            request = {"n": n, "tunings": right[key], "steps": n == LENGTHS[0]}
+            record = server.ask(request, min(25.0, end - time.monotonic()))
+            say(record if "cell" in record else {"cell": [key[0], "causal" if key[1] else "full", n]} | record)
+    for server in servers.values():
+        server.process.kill()
     return int(wrong)
 
 
