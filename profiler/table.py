@@ -272,16 +272,19 @@ def rows(path: Path) -> int:
 def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
     """Rows as plain dicts for JSON: null stays None, a whole number is an int (counters are)."""
     names = list(frame.columns)
-    return [dict(zip(names, row)) for row in zip(*(_plain(frame[name]) for name in names))]
+    return [dict(zip(names, row)) for row in zip(*(values(frame[name]) for name in names))]
 
 
-def _plain(column: pd.Series) -> list[Any]:
+def values(column: pd.Series) -> list[Any]:
+    """One column as plain values, as in ``records``."""
+    if column.dtype in (TEXT, WHOLE, FLAG):
+        return column.to_numpy(dtype=object, na_value=None).tolist()
     if not is_float_dtype(column):
         return [_one(value) for value in column.to_numpy(dtype=object, na_value=None).tolist()]
-    values = column.to_numpy(dtype=float, na_value=float("nan"))
-    whole = (values % 1 == 0) & (abs(values) < 2**53)
+    numbers = column.to_numpy(dtype=float, na_value=float("nan"))
+    whole = (numbers % 1 == 0) & (abs(numbers) < 2**53)
     return [None if value != value else int(value) if is_whole else value
-            for value, is_whole in zip(values.tolist(), whole.tolist())]
+            for value, is_whole in zip(numbers.tolist(), whole.tolist())]
 
 
 def _one(value: Any) -> Any:

@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 
 from profiler.bundle import Bundle
-from profiler.evidence.facts import Facts, Run
+from profiler.evidence.facts import Facts, Row, Run
 from profiler.model import StagePrediction, wave_reads
 
 DIRTY = "dirty lines left in L2"
@@ -141,7 +141,7 @@ def _dram(facts: Facts, run: Run, stage: StagePrediction, quantity: str) -> Expe
     return Expected(stage.dram_read_bytes, less, (*_named(*again), *own, *library))
 
 
-def _by_waves(launches: list[dict], stage: StagePrediction) -> float:
+def _by_waves(launches: list[Row], stage: StagePrediction) -> float:
     """``refetch``, but no tensor more often than the launch has waves; a grid of one wave may loop over its blocks."""
     waves = max((math.ceil(row["waves_per_sm"]) for row in launches if row["waves_per_sm"]), default=0)
     if waves < 2:
@@ -149,7 +149,7 @@ def _by_waves(launches: list[dict], stage: StagePrediction) -> float:
     return sum(min(most, (waves - 1) * stage.reads[tensor]) for tensor, most in stage.refetch.items())
 
 
-def _foreseen(facts: Facts, run: Run, launches: list[dict], stage: StagePrediction) -> float:
+def _foreseen(facts: Facts, run: Run, launches: list[Row], stage: StagePrediction) -> float:
     """What the waves of our own kernels must fetch again, predicted from the order of their programs; else 0."""
     row = launches[0] if len(launches) == 1 else {}
     if not (row.get("waves_per_sm") and row.get("grid")):
@@ -168,7 +168,7 @@ def _foreseen_before(bundle: Bundle) -> dict[tuple[str, str, int], float]:
     return {}
 
 
-def _threads(launches: list[dict]) -> int:
+def _threads(launches: list[Row]) -> int:
     """Threads of all launches, from their grids and blocks ("x,y,z"); 0 where these are not known."""
     sizes = [f"{row['grid']},{row['block']}".split(",") for row in launches if row["grid"] and row["block"]]
     return sum(math.prod(int(n) for n in size) for size in sizes)

@@ -8,13 +8,15 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any
 
+import pandas as pd
+
 from profiler import model, table
 from profiler.bundle import Bundle
 from profiler.errors import BadInput
+from profiler.evidence.rows import Columns, Row
 from profiler.model.roofs import SPECIAL_OPS_PER_CYCLE
 from profiler.spec import AttentionShape, RunConfig
 
-Row = dict[str, Any]
 FAR = 4  # an N×N matrix is "far above" the L2 from this multiple on: at least 3/4 of a pass must then reach HBM
 MATRICES = ("S", "P", "dP", "dP∘P", "dS")  # N×N tensors
 NAIVE = ("naive", "naive_folded")
@@ -115,23 +117,21 @@ class Facts:
     def _gathered(cls, bundle: Bundle) -> Facts:
         self = super().__new__(cls)
         self.bundle = bundle
-        self.launches = table.records(bundle.launches)
+        self.launches = Columns(bundle.launches).rows()
         self.gpu = bundle.profile.get("gpu") or {}
         self.runs = self._runs()
         return self
 
     def _runs(self) -> list[Run]:
         found: dict[str, tuple[RunConfig, dict[str, list[Row]], list[Row]]] = {}
-        for kind, rows in (("launch", self.launches), ("timing", table.records(self.bundle.timings))):
-            for row in rows:
-                config = configuration(row)
-                if config is None:
-                    continue
+        timings = Columns(self.bundle.timings).rows()
+        for row, config in zip(self.launches, configurations(self.bundle.launches)):
+            if config is not None:
                 entry = found.setdefault(row["config_id"] or config.config_id, (config, {}, []))
-                if kind == "launch":
-                    entry[1].setdefault(row["stage"] or "attention", []).append(row)
-                else:
-                    entry[2].append(row)
+                entry[1].setdefault(row["stage"] or "attention", []).append(row)
+        for row, config in zip(timings, configurations(self.bundle.timings)):
+            if config is not None:
+                found.setdefault(row["config_id"] or config.config_id, (config, {}, []))[2].append(row)
         return [Run(config, stages, timing[0] if timing else None, self.l2_size_bytes)
                 for config, stages, timing in found.values()]
 
@@ -232,19 +232,36 @@ def _without_length(s: AttentionShape) -> tuple[Any, ...]:
     return s.batch, s.heads, s.kv_heads, s.head_dim, s.dtype, s.mask
 
 
+KEY = ("implementation", "batch", "heads", "nq", "nk", "head_dim", "dtype", "mask", "kv_heads", "direction",
+       "parameters")
+NEEDED = 8  # the first of them: without one a row names no configuration
+
+
 def configuration(row: Row) -> RunConfig | None:
     """The configuration that a row of launches or timings carries; None when its key is null (foreign reports)."""
-    names = ("implementation", "batch", "heads", "nq", "nk", "head_dim", "dtype", "mask")
-    if any(row.get(name) is None for name in names):
-        return None
-    return _configuration(*(row.get(name) for name in (*names, "kv_heads", "direction", "parameters")))
+    return _configuration(*(row.get(name) for name in KEY))
+
+
+def configurations(frame: pd.DataFrame) -> list[RunConfig | None]:
+    """The same of every row of a table."""
+    if frame["implementation"].isna().all():
+        return [None] * len(frame)
+    return [_configuration(*key) for key in zip(*(table.values(frame[name]) for name in KEY))]
 
 
 @lru_cache(maxsize=1 << 14)
-def _configuration(implementation: str, batch: Any, heads: Any, nq: Any, nk: Any, head_dim: Any, dtype: str, mask: str,
-                   kv_heads: Any, direction: str | None, parameters: str | None) -> RunConfig | None:
+def _configuration(*key: Any) -> RunConfig | None:
+    if any(value is None for value in key[:NEEDED]):
+        return None
+    implementation, *sizes, dtype, mask, kv_heads, direction, parameters = key
     try:
-        shape = AttentionShape(int(batch), int(heads), int(nq), int(nk), int(head_dim), int(kv_heads or 0), dtype, mask)
+        shape = _shape(*map(int, sizes), int(kv_heads or 0), dtype, mask)
         return RunConfig(implementation, shape, direction or "forward", json.loads(parameters or "{}"))
     except (BadInput, ValueError):
         return None
+
+
+@lru_cache(maxsize=1 << 12)
+def _shape(batch: int, heads: int, nq: int, nk: int, head_dim: int, kv_heads: int, dtype: str,
+           mask: str) -> AttentionShape:
+    return AttentionShape(batch, heads, nq, nk, head_dim, kv_heads, dtype, mask)

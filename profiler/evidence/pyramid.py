@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from profiler.evidence.facts import Facts
 from profiler.model import COUNTERS, MEASURED
@@ -35,8 +36,9 @@ class Level:
 
 def pyramid(facts: Facts, shape: AttentionShape | None = None, direction: str = "forward") -> list[Level]:
     """Registers, shared memory, L2 (towards the SMs), HBM; with a shape the traffic of every implementation on it."""
-    row = next((r for r in facts.launches if r["sm_clock_hz"] and r["sm_count"]), None)
-    row = row or next(iter(facts.launches), {})
+    empty: Mapping[str, Any] = {}
+    clocked = [r for r in facts.launches if r["sm_clock_hz"] and r["sm_count"]]
+    row = next(iter(clocked or facts.launches), empty)
     sms = row.get("sm_count") or facts.gpu.get("sm_count")
     clock = row.get("sm_clock_hz")
     cc = row.get("cc") or facts.gpu.get("cc")
