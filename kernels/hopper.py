@@ -406,7 +406,9 @@ def _consumer(C: gl.constexpr, tensors, barriers, buffers, call, P: gl.constexpr
         unit = 1.0
     count = 0
     tile = 0
-    lost = gl.zeros([64], gl.int32, ROWS)
+    # NaN where a tile of this row of the block has been lost, so that every later one and the last count as lost too:
+    # nothing more need be kept while a tile runs
+    carry = gl.sum(_lanes(gl.zeros([64, BN], gl.float32, _accumulator(BN)), BN), 1)
     table += gl.program_id(0) * width
     if P.consumers - 1 == C:
         _pass_turn(C, P)  # the first consumer begins
@@ -465,7 +467,7 @@ def _consumer(C: gl.constexpr, tensors, barriers, buffers, call, P: gl.constexpr
         if BF != BN:  # p * 0 and not zeros: a constant operand makes ptxas wait after every wgmma of the loop
             p = gl.reshape(gl.permute(gl.join(p, p * 0.0), (0, 2, 1)), [64, BN])
             p = gl.convert_layout(p, _accumulator(BN))
-        sums = gl.sum(_lanes(p, BN), 1)
+        sums = gl.sum(_lanes(p, BN), 1) + carry
         m = gl.convert_layout(fm, gl.SliceLayout(1, sums.type.layout))[:, None] + gl.zeros_like(sums)
         acc = gl.zeros([64, D], gl.float32, _accumulator(D))
         pv = gl.convert_layout(p.to(q_in.dtype), _operand(D))
@@ -511,7 +513,7 @@ def _consumer(C: gl.constexpr, tensors, barriers, buffers, call, P: gl.constexpr
         total = gl.sum(sums, 1)
         _store_lse(lse, total, m, (batch * heads + head).to(gl.int64) * nq, row, nq, ROWS, P)
         if P.fixed:
-            lost = lost | (gl.convert_layout(total, ROWS) >= LARGEST).to(gl.int32)
+            carry = gl.where((total < LARGEST)[:, None], gl.zeros_like(sums), float("nan"))
         if P.ahead:
             acc = warpgroup_mma_wait(1, deps=(acc, ))
         else:
@@ -528,7 +530,7 @@ def _consumer(C: gl.constexpr, tensors, barriers, buffers, call, P: gl.constexpr
     tma_store_wait(0)
     if P.fixed:
         named_sync(TURN + 3, 128 * P.consumers)  # the rings are free: each consumer has stage C of both
-        if gl.max(lost, 0) > 0:
+        if gl.max(gl.max((carry == 0.0).to(gl.int32) ^ 1, 1), 0) > 0:
             _repair(C, tensors, barriers, buffers, call, P)
 
 
