@@ -101,6 +101,7 @@ class KeyWork:
     TAIL: gl.constexpr
     DQ: gl.constexpr
     SCHEDULE: gl.constexpr
+    SPREAD: gl.constexpr
     q_desc: tensor_descriptor
     k_desc: tensor_descriptor
     v_desc: tensor_descriptor
@@ -134,13 +135,13 @@ class KeyWork:
     free: gl.shared_memory_descriptor
 
     @constexpr_function
-    def __init__(self, D, HEAD, BM, KEYS, STAGES, GROUP, LEFT, RIGHT, TAIL, DQ, SCHEDULE, descriptors, pointers,
-                 numbers, tiles, barriers):
+    def __init__(self, D, HEAD, BM, KEYS, STAGES, GROUP, LEFT, RIGHT, TAIL, DQ, SCHEDULE, SPREAD, descriptors,
+                 pointers, numbers, tiles, barriers):
         self.D, self.HEAD = gl.constexpr(D), gl.constexpr(HEAD)
         self.BM, self.KEYS = gl.constexpr(BM), gl.constexpr(KEYS)
         self.STAGES, self.GROUP = gl.constexpr(STAGES), gl.constexpr(GROUP)
         self.LEFT, self.RIGHT, self.TAIL = gl.constexpr(LEFT), gl.constexpr(RIGHT), gl.constexpr(TAIL)
-        self.DQ, self.SCHEDULE = gl.constexpr(DQ), gl.constexpr(SCHEDULE)
+        self.DQ, self.SCHEDULE, self.SPREAD = gl.constexpr(DQ), gl.constexpr(SCHEDULE), gl.constexpr(SPREAD)
         self.q_desc, self.k_desc, self.v_desc, self.do_desc, self.dq_desc = descriptors
         self.STATS, self.DELTA, self.DK, self.DV, self.DQ_SUM = pointers
         self.HK, self.NQ, self.NK, self.NQP, self.scale, self.qk_scale, self.lowest, self.highest = numbers
@@ -168,13 +169,23 @@ def _query_blocks(w, n0):
 
 
 @gluon.jit
-def _following(w, j, bh, first, last):
-    """The block after block j of query head bh: those of the next head of the group follow those of one."""
+def _start(w, n0, first, last):
+    """The block to begin with. SPREAD: the tiles of a head begin at blocks far from each other, so that those which
+    run at the same time add to different rows of dQ."""
+    if w.SPREAD:
+        return first + (n0 // w.KEYS) * (last - first) // gl.cdiv(w.NK, w.KEYS)
+    else:
+        return first
+
+
+@gluon.jit
+def _following(w, j, bh, start, first, last):
+    """The block after block j of query head bh, in a ring; after a round, those of the next head of the group."""
     j += 1
+    if w.SPREAD or w.GROUP > 1:
+        j -= (j == last).to(gl.int32) * (last - first)
     if w.GROUP > 1:
-        turn = (j == last).to(gl.int32)
-        j -= turn * (last - first)
-        bh += turn
+        bh += (j == start).to(gl.int32)
     return j, bh
 
 
@@ -192,7 +203,8 @@ def _load_tile(w, tile, it, count):
     for c in gl.static_range(w.KEYS // rows):
         tma_load(w.v_desc, [b, hk, n0 + c * rows, 0], w.kv_full.index(1), w.v.index(c))
     cols = gl.arange(0, w.BM, layout=gl.BlockedLayout([1], [32], [4], [0]))
-    j, bh = first, bhk * w.GROUP
+    start = _start(w, n0, first, last)
+    j, bh = start, bhk * w.GROUP
     for _ in range(0, w.GROUP * (last - first)):
         s = it % w.STAGES
         mbarrier.wait(w.free.index(s), ((it // w.STAGES) & 1) ^ 1)
@@ -207,7 +219,7 @@ def _load_tile(w, tile, it, count):
         w.delta.index(s).store(delta)
         mbarrier.arrive(w.q_full.index(s), count=1)
         it += 1
-        j, bh = _following(w, j, bh, first, last)
+        j, bh = _following(w, j, bh, start, first, last)
     return it
 
 
@@ -426,7 +438,8 @@ def _work_tile(C: gl.constexpr, w, tile, it, count):
     mbarrier.wait(w.kv_full.index(0), count & 1)
     mbarrier.wait(w.kv_full.index(1), count & 1)
     n = w.GROUP * (last - first)
-    j, bh = first, bhk * w.GROUP
+    start = _start(w, n0, first, last)
+    j, bh = start, bhk * w.GROUP
     x = gl.zeros([64, w.BM], gl.float32, layout)
     if w.SCHEDULE > 0:
         s = it % w.STAGES
@@ -440,7 +453,7 @@ def _work_tile(C: gl.constexpr, w, tile, it, count):
         if w.SCHEDULE == 4:
             x = gl.convert_layout(x.to(w.k_desc.dtype), p_layout)
     for i in range(0, n):
-        jn, bhn = _following(w, j, bh, first, last)
+        jn, bhn = _following(w, j, bh, start, first, last)
         x, dk, dv = _step(C, w, it, j, bh, jn, i + 1 < n, n0, until, since, x, dk, dv, layout, p_layout)
         j, bh = jn, bhn
         it += 1
@@ -478,7 +491,7 @@ def _third_consumer(w):
 def key_kernel(q_desc, k_desc, v_desc, do_desc, dq_desc, STATS, DELTA, DK, DV, DQ_SUM, HK, NQ, NK, NQP, scale, qk_scale,
                lowest, highest, HEAD: gl.constexpr, BM: gl.constexpr, KEYS: gl.constexpr, STAGES: gl.constexpr,
                GROUP: gl.constexpr, LEFT: gl.constexpr, RIGHT: gl.constexpr, TAIL: gl.constexpr, DQ: gl.constexpr,
-               SCHEDULE: gl.constexpr):
+               SCHEDULE: gl.constexpr, SPREAD: gl.constexpr):
     """dK and dV (B, Hk, Nk, HEAD), summed over the query heads of a group, and dQ added to DQ_SUM (B H, NQP, D) where
     DQ asks for it. STATS, DELTA: of `prepare`. Query i sees key j where i + lowest <= j <= i + highest.
 
@@ -515,7 +528,7 @@ def key_kernel(q_desc, k_desc, v_desc, do_desc, dq_desc, STATS, DELTA, DK, DV, D
         mbarrier.init(q_full.index(i), count=2)  # the copy of Q, and the statistics
         mbarrier.init(do_full.index(i), count=1)
         mbarrier.init(free.index(i), count=KEYS // 64)
-    w = KeyWork(D, HEAD, BM, KEYS, STAGES, GROUP, LEFT, RIGHT, TAIL, DQ, SCHEDULE,
+    w = KeyWork(D, HEAD, BM, KEYS, STAGES, GROUP, LEFT, RIGHT, TAIL, DQ, SCHEDULE, SPREAD,
                 (q_desc, k_desc, v_desc, do_desc, dq_desc), (STATS, DELTA, DK, DV, DQ_SUM),
                 (HK, NQ, NK, NQP, scale, qk_scale, lowest, highest), (q, do, k, v, lse, delta, ds, dq),
                 (kv_full, kv_free, q_full, do_full, free))

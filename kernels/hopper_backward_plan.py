@@ -29,7 +29,8 @@ SUMS = {"none": 0, "atomic": 1, "reduce": 2}
 class Tuning:
     """block_m: queries a step, 64 or 128. schedule: the order of a step (hopper_backward._step). dq_sum: "atomic" from
     registers, "reduce" by TMA, or "none": dQ in a kernel of its own. stages: blocks of queries in flight. consumers:
-    two, or without dQ also three, of 64 keys each. query_consumers, block_n, query_stages: likewise, of dQ's kernel."""
+    two, or without dQ also three, of 64 keys each. query_consumers, block_n, query_stages: likewise, of dQ's kernel.
+    spread: the tiles of a head begin at different queries."""
 
     block_m: int
     schedule: int
@@ -39,6 +40,7 @@ class Tuning:
     query_consumers: int = 2
     block_n: int = 128
     query_stages: int = 2
+    spread: bool = False
 
 
 # (padded head size, whether there is a mask)
@@ -130,8 +132,8 @@ def launches(dout: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tens
         ("keys", kernels.key_kernel, batch * kv_heads * triton.cdiv(nk, keys),
          (operand(q, bm), operand(k, rows), operand(v, rows), operand(dout, bm), dq_desc, stats[0], stats[1], dk, dv,
           dq_sum, kv_heads, *numbers),
-         dict(BM=bm, KEYS=keys, STAGES=tuning.stages, DQ=sums, SCHEDULE=tuning.schedule, TAIL=nk % keys != 0, **mask,
-              **threads(tuning.consumers)))]
+         dict(BM=bm, KEYS=keys, STAGES=tuning.stages, DQ=sums, SCHEDULE=tuning.schedule, SPREAD=tuning.spread,
+              TAIL=nk % keys != 0, **mask, **threads(tuning.consumers)))]
     if sums:
         steps.append(("finish", kernels.finish, batch * heads * (nqp // 64), (dq_sum, dq, nq, nqp, scale),
                       dict(HEAD=head_dim, D=row, BM=bm, ATOMIC_ORDER=tuning.dq_sum == "atomic", num_warps=4)))

@@ -39,9 +39,11 @@ BOTH_64 = {"128, atomic, 2": Tuning(128, 2, "atomic"), "128, atomic, 3": Tuning(
            "two passes, 3, three": Tuning(64, 3, "none", 3, 3, 2, 64, 4),
            "two passes, 128, 3": Tuning(128, 3, "none", 2, 2, 3, 64, 6)}
 CANDIDATES = {
-    (128, False): {**ONE_128, "atomic, 3, three stages": Tuning(64, 3, "atomic", 3), **TWO_128},
+    (128, False): {**ONE_128, "atomic, 3, three stages": Tuning(64, 3, "atomic", 3),
+                   "atomic, 3, spread": Tuning(64, 3, "atomic", spread=True),
+                   "reduce, 3, spread": Tuning(64, 3, "reduce", spread=True), **TWO_128},
     (128, True): {**ONE_128, "reduce, 0": Tuning(64, 0, "reduce"), **TWO_128},
-    (64, False): BOTH_64,
+    (64, False): {**BOTH_64, "128, atomic, 3, spread": Tuning(128, 3, "atomic", spread=True)},
     (64, True): BOTH_64,
 }
 # (name, batch, query heads, key heads, Nq, Nk, head size, window, dtype, dLSE): of the table's configurations
