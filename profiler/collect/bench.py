@@ -139,13 +139,14 @@ def text(result: dict[str, Any]) -> str:
     def number(value: float | None, form: str) -> str:
         return "–" if value is None else format(value, form)
 
+    wide = max((len(_shape_words(row)) for row in result["rows"]), default=0)
     lines = [
-        f"{'shape':<32} {'implementation':<14} {'µs':>10} {'± %':>6} {'warm':>10} {'TFLOP/s':>8} "
+        f"{'shape':<{wide}} {'implementation':<14} {'µs':>10} {'± %':>6} {'warm':>10} {'TFLOP/s':>8} "
         f"{'× ' + REFERENCE:>12} {'peak MB':>9} {'error':>9} {'eager':>9} {'MHz':>5} {'W':>4} {'°C':>3}  throttled"
     ]
     missing: dict[str, None] = {}
     for row in result["rows"]:
-        head = f"{_shape_words(row):<32} {row['implementation']:<14} "
+        head = f"{_shape_words(row):<{wide}} {row['implementation']:<14} "
         if row["status"].startswith("missing: "):
             missing[row["status"]] = None
             continue
@@ -164,7 +165,7 @@ def text(result: dict[str, Any]) -> str:
         )
     lines += list(missing)
     lines += [
-        f"{_shape_words(e):<32} {e['implementation']:<14} {e['ratio']:.3f}× as fast as the best peer, {e['peer']} "
+        f"{_shape_words(e):<{wide}} {e['implementation']:<14} {e['ratio']:.3f}× as fast as the best peer, {e['peer']} "
         f"({e['least']:.3f} to {e['most']:.3f} from percentile 20 to 80)"
         for e in result["against_best"]
     ]

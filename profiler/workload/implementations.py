@@ -105,9 +105,11 @@ def _ours(config: RunConfig, q: Any, k: Any, v: Any, dout: Any, causal: bool) ->
     on, extra = options.of(config), options.given(config, q)
     apart = {*pattern, *on, "training"}
     tuning = {name: value for name, value in config.parameters.items() if name not in apart} or None
+    if config.parameters.get("training") and config.direction != "backward":
+        raise Refused("training: a parameter of the backward")
     if info.kind == "decode":
-        if pattern:
-            raise Refused(f"{', '.join(pattern)}: decode is measured on caches of one length")
+        if pattern or on:
+            raise Refused(f"{', '.join([*pattern, *on])}: decode is measured on caches of one length, without options")
         lengths = q.new_full((q.shape[0],), k.shape[2]).int()
         ready = registry.prepare_decode(q, k, v, cache_seqlens=lengths, causal=causal, tuning=tuning)
         return Bound(ready, dict(ready.parameters))
