@@ -528,12 +528,13 @@ def _ring(source, COUNT: gl.constexpr):
     return gl.allocate_shared_memory(source.dtype, [COUNT] + source.block_type.shape, source.layout)  # noqa: RUF005
 
 
-@gluon.jit(do_not_specialize=["width", "heads", "group", "nq", "nk"])
-def forward(q_source, k_source, v_source, o_source, scales, lse, tiles, width, heads, group, nq, nk, scale,
-            C: gl.constexpr):
+@gluon.jit(do_not_specialize=["q_head", "q_block", "k_head", "k_block", "v_head", "v_block", "width", "heads", "group",
+                              "nq", "nk"])
+def forward(q_source, k_source, v_source, o_source, q_scale, q_head, q_block, k_scale, k_head, k_block, v_scale, v_head,
+            v_block, lse, tiles, width, heads, group, nq, nk, scale, C: gl.constexpr):
     """Descriptors: q and out (B, H, Nq, D) by 64 rows, k (B, Hk, Nk, D) by block_n rows, v of `transpose` by as many
-    columns. scales: (pointer, step of a head, step of a block of 128 rows) of q, of k and of v. lse (B, H, Nq) float32.
-    tiles: words (programs, width) of kernels.hopper_plan. C: kernels.hopper_fp8_plan.Config."""
+    columns. x_scale, x_head, x_block: scales and their step of a head and of a block of 128 rows. lse (B, H, Nq)
+    float32. tiles: words (programs, width) of kernels.hopper_plan. C: kernels.hopper_fp8_plan.Config."""
     CONSUMERS: gl.constexpr = C.consumers
     STAGES: gl.constexpr = C.stages
     q_ring, o_ring = _ring(q_source, CONSUMERS), _ring(o_source, CONSUMERS)
@@ -549,6 +550,7 @@ def forward(q_source, k_source, v_source, o_source, scales, lse, tiles, width, h
                 _barriers(STAGES, 1), _barriers(STAGES, CONSUMERS))
     sources = (q_source, k_source, v_source, o_source)
     rings = (q_ring, k_ring, v_ring, ones, o_ring)
+    scales = (q_scale, q_head, q_block, k_scale, k_head, k_block, v_scale, v_head, v_block)
     call = (lse, tiles, width, heads, group, nq, nk, scale)
     if CONSUMERS == 2:  # registers of a thread: 3·168 = 240 + 240 + 24
         gl.warp_specialize([(_consume0, (sources, barriers, rings, scales, call, C)),

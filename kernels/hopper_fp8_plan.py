@@ -141,7 +141,7 @@ def launches(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tenso
          {"HEAD_DIM": d, "KEYS": KEYS, "num_warps": KEYS * d // 8192}),
         (hopper_fp8.forward, (programs,),
          (source(q, [1, 1, 64, d]), source(k, [1, 1, config.block_n, d]), source(turned, [1, d, config.block_n]),
-          source(out, [1, 1, 64, d]), tuple(value for one in scales for value in one), lse, tiles, tiles.shape[1],
+          source(out, [1, 1, 64, d]), *(value for one in scales for value in one), lse, tiles, tiles.shape[1],
           heads, heads // kv_heads, nq, nk, scale, config),
          {"num_warps": 4, "maxnreg": 168 if config.consumers == 2 else 128, "enable_fp_fusion": True,
           "launch_pdl": config.overlap})]

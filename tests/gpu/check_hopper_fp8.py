@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 TOKENS, HIDDEN = 16_384, 2_048
-ROUNDS, CHECK_SECONDS, TIME_SECONDS = 15, 55, 45
+ROUNDS, CHECK_SECONDS, TIME_SECONDS = 15, 60, 30
 BASE = {"consumers": 2, "block_n": 128, "stages": 4, "q_registers": True}
 THREE = {"consumers": 3, "block_n": 128, "stages": 4, "q_registers": False}
 WIDE = {"consumers": 2, "block_n": 256, "stages": 2, "q_registers": True}
