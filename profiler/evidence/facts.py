@@ -158,7 +158,7 @@ class Facts:
 
     def run(self, implementation: str, shape: AttentionShape, direction: str | None = None) -> Run | None:
         """The run of an implementation on a shape: the fastest timed one when there are several, counted ones first."""
-        return self._best.get((direction or self.direction, shape), {}).get(implementation)
+        return self._best(shape, direction).get(implementation)
 
     def tunings(self, config: RunConfig) -> list[Run]:
         """Every run that differs from ``config`` in tuning parameters at most."""
@@ -176,13 +176,20 @@ class Facts:
             found.setdefault(r.shape, []).append(r)
         return found
 
+    def _best(self, shape: AttentionShape, direction: str | None) -> dict[str, Run]:
+        """Implementation → its run on a shape in a direction; sorted when first asked for."""
+        key = (direction or self.direction, shape)
+        if key not in self._sorted:
+            runs = [r for r in self.of(shape) if r.config.direction == key[0]]
+            runs.sort(key=lambda r: (not r.launches, r.timed("median_ns") or float("inf")))
+            self._sorted[key] = {}
+            for r in runs:
+                self._sorted[key].setdefault(r.config.implementation, r)
+        return self._sorted[key]
+
     @cached_property
-    def _best(self) -> dict[tuple[str, AttentionShape], dict[str, Run]]:
-        """Direction and shape → implementation → its run."""
-        found: dict[tuple[str, AttentionShape], dict[str, Run]] = {}
-        for r in sorted(self.runs, key=lambda r: (not r.rows, r.timed("median_ns") or float("inf"))):
-            found.setdefault((r.config.direction, r.shape), {}).setdefault(r.config.implementation, r)
-        return found
+    def _sorted(self) -> dict[tuple[str, AttentionShape], dict[str, Run]]:
+        return {}
 
     @cached_property
     def _names(self) -> tuple[str, ...]:
@@ -195,7 +202,7 @@ class Facts:
 
     def fused(self, shape: AttentionShape, direction: str | None = None) -> list[Run]:
         """Every fused implementation on a shape, ours first."""
-        here = self._best.get((direction or self.direction, shape), {})
+        here = self._best(shape, direction)
         runs = [here[name] for name in self._names if name in here and name not in model.MATERIALISING]
         return [r for r in runs if r.prediction is not None]
 
@@ -211,7 +218,8 @@ class Facts:
     def _alike(self) -> dict[tuple[Any, ...], list[AttentionShape]]:
         """Direction and everything of a shape but N → its square shapes by N."""
         found: dict[tuple[Any, ...], list[AttentionShape]] = {}
-        for direction, s in sorted(self._best, key=lambda entry: entry[1].nq):
+        pairs = dict.fromkeys((r.config.direction, r.shape) for r in self.runs)
+        for direction, s in sorted(pairs, key=lambda pair: pair[1].nq):
             if s.nq == s.nk:
                 found.setdefault((direction, *_without_length(s)), []).append(s)
         return found

@@ -158,7 +158,8 @@ def configurations(bundle: Bundle) -> pd.DataFrame:
     if not frames:
         return pd.DataFrame(columns=[*KEY, "key"])
     table = pd.concat(frames).drop_duplicates().sort_values(["head_dim", "nq", "nk", "batch"], kind="stable")
-    return table.assign(key=[shape_key(row) for row in table.to_dict("records")])
+    shapes = table[SHAPE].drop_duplicates()
+    return table.merge(shapes.assign(key=[shape_key(row) for row in shapes.to_dict("records")]), on=SHAPE, how="left")
 
 
 def rows_of(bundle: Bundle) -> list[dict]:
