@@ -10,7 +10,6 @@ from typing import Any
 import pandas as pd
 import plotly.graph_objects as go
 
-from profiler import table
 from profiler.bundle import Bundle
 from profiler.figures import canvas, labels, select, style, units
 from profiler.model import knows, log_slope, predict, visible_pairs
@@ -74,11 +73,13 @@ def _configurations(bundle: Bundle, shape: AttentionShape, name: str, direction:
                     counted: bool) -> list[list[select.Row]]:
     """The rows of each length, of the fastest tuning: of the launches if ``counted``, else of the timings."""
     def find() -> list[list[select.Row]]:
+        free = ("nq", "nk") if shape.nq == shape.nk else ("nk",)
+        lengths: dict[int, list[select.Row]] = {}
         frame = bundle.launches if counted else bundle.timings
-        rows = select.matching(frame, shape, name, direction, free=("nq", "nk") if shape.nq == shape.nk else ("nk",))
-        if shape.nq == shape.nk:
-            rows = rows[rows["nq"].eq(rows["nk"]).fillna(False).astype(bool)]
-        return [table.records(select.best(bundle, group)) for _, group in rows.groupby("nk", sort=True)]
+        for row in select.matching_records(frame, shape, name, direction, free):
+            if shape.nq != shape.nk or row["nq"] == row["nk"]:
+                lengths.setdefault(row["nk"], []).append(row)
+        return [select.best_records(bundle, lengths[n]) for n in sorted(lengths)]
 
     return select.held(bundle, ("lengths", at(shape, 0), name, direction, counted), find)
 

@@ -19,31 +19,55 @@ _SHAPE = ("batch", "heads", "kv_heads", "nq", "nk", "head_dim", "dtype", "mask")
 _KEY = ("direction", "implementation", *_SHAPE)
 T = TypeVar("T")
 Row = dict[str, Any]
-_known: dict[int, tuple[Any, dict[tuple[Any, ...], list[int]]]] = {}
+MOST_RECORDS = 20_000  # rows of a table that are kept as plain dicts too
+_known: dict[int, tuple[Any, dict[str, Any]]] = {}
 
 
 def matching(frame: pd.DataFrame, shape: AttentionShape, implementation: str | None = None,
              direction: str = "forward", free: tuple[str, ...] = ()) -> pd.DataFrame:
     """Rows of ``launches`` or ``timings`` with the shape, but for the columns in ``free``."""
+    return frame.iloc[_where(frame, shape, implementation, direction, free)]
+
+
+def matching_records(frame: pd.DataFrame, shape: AttentionShape, implementation: str | None = None,
+                     direction: str = "forward", free: tuple[str, ...] = ()) -> list[Row]:
+    """The same rows as plain dicts, None where a value is missing: few rows are read faster without a table."""
+    at = _where(frame, shape, implementation, direction, free)
+    if len(frame) > MOST_RECORDS:
+        return table.records(frame.iloc[at])
+    every = _with(frame, "records", lambda: table.records(frame))
+    return [every[i] for i in at]
+
+
+def _where(frame: pd.DataFrame, shape: AttentionShape, implementation: str | None, direction: str,
+           free: tuple[str, ...]) -> list[int]:
     wanted: dict[str, Any] = {"direction": direction, **{name: getattr(shape, name) for name in _SHAPE}}
     if implementation is not None:
         wanted["implementation"] = implementation
     asked = [(_KEY.index(name), value) for name, value in wanted.items() if name not in free]
-    found = [at for key, at in _positions(frame).items() if all(key[i] == value for i, value in asked)]
-    return frame.iloc[sorted(chain.from_iterable(found))]
+    found = [at for key, at in _with(frame, "positions", lambda: _positions(frame)).items()
+             if all(key[i] == value for i, value in asked)]
+    return sorted(chain.from_iterable(found))
 
 
-def _positions(frame: pd.DataFrame) -> dict[tuple[Any, ...], list[int]]:
-    """Configuration key -> its rows, kept as long as ``frame`` lives: comparing columns costs far more than a look."""
+def _with(frame: pd.DataFrame, what: str, find: Callable[[], T]) -> T:
+    """What ``find`` finds of ``frame``, kept as long as that lives: comparing columns costs far more than a look."""
     name = id(frame)
     known = _known.get(name)
     if known is None or known[0]() is not frame:
-        at: dict[tuple[Any, ...], list[int]] = {}
-        keys = frame[list(_KEY)].astype(object)
-        for row, key in enumerate(keys.where(keys.notna(), None).itertuples(index=False, name=None)):
-            at.setdefault(key, []).append(row)
-        known = _known[name] = (weakref.ref(frame, lambda _: _known.pop(name, None) and None), at)
-    return known[1]
+        known = _known[name] = (weakref.ref(frame, lambda _: _known.pop(name, None) and None), {})
+    if what not in known[1]:
+        known[1][what] = find()
+    return known[1][what]
+
+
+def _positions(frame: pd.DataFrame) -> dict[tuple[Any, ...], list[int]]:
+    """Configuration key -> its rows."""
+    at: dict[tuple[Any, ...], list[int]] = {}
+    keys = frame[list(_KEY)].astype(object)
+    for row, key in enumerate(keys.where(keys.notna(), None).itertuples(index=False, name=None)):
+        at.setdefault(key, []).append(row)
+    return at
 
 
 def best(bundle: Bundle, rows: pd.DataFrame) -> pd.DataFrame:
@@ -57,6 +81,19 @@ def best(bundle: Bundle, rows: pd.DataFrame) -> pd.DataFrame:
     return rows[rows["config_id"].eq(chosen)]
 
 
+def best_records(bundle: Bundle, rows: list[Row]) -> list[Row]:
+    """The same of records."""
+    ids = list(dict.fromkeys(row["config_id"] for row in rows if row["config_id"] is not None))
+    if len(ids) < 2:
+        return rows
+    profiled, medians = held(bundle, "tunings", lambda: (
+        set(bundle.launches["config_id"].dropna()),
+        bundle.timings.dropna(subset=["config_id", "median_ns"]).groupby("config_id")["median_ns"].min().to_dict()))
+    ids = [i for i in ids if i in profiled] or ids
+    chosen = min((i for i in ids if i in medians), key=lambda i: float(medians[i]), default=ids[0])
+    return [row for row in rows if row["config_id"] == chosen]
+
+
 def launches(bundle: Bundle, shape: AttentionShape, implementation: str, direction: str = "forward") -> pd.DataFrame:
     """The launches of an implementation on a shape, in order; of several tunings the fastest. Read, never change."""
     return held(bundle, ("launches", shape, implementation, direction), lambda: best(
@@ -64,18 +101,17 @@ def launches(bundle: Bundle, shape: AttentionShape, implementation: str, directi
 
 
 def records(bundle: Bundle, shape: AttentionShape, implementation: str, direction: str = "forward") -> list[Row]:
-    """The same launches as plain dicts, None where a value is missing: few rows are read faster without a table."""
-    return held(bundle, ("records", shape, implementation, direction),
-                lambda: table.records(launches(bundle, shape, implementation, direction)))
+    """The same launches as plain dicts."""
+    return held(bundle, ("records", shape, implementation, direction), lambda: sorted(
+        best_records(bundle, matching_records(bundle.launches, shape, implementation, direction)),
+        key=lambda row: row["launch"]))
 
 
 def timing(bundle: Bundle, shape: AttentionShape, implementation: str, direction: str = "forward") -> Row | None:
     """The unprofiled measurement of an implementation on a shape; None where there is none."""
-    def find() -> Row | None:
-        rows = best(bundle, matching(bundle.timings, shape, implementation, direction))
-        return None if rows.empty else table.records(rows.head(1))[0]
-
-    return held(bundle, ("timing", shape, implementation, direction), find)
+    rows = held(bundle, ("timing", shape, implementation, direction), lambda: best_records(
+        bundle, matching_records(bundle.timings, shape, implementation, direction)))
+    return rows[0] if rows else None
 
 
 def held(bundle: Bundle, key: Hashable, find: Callable[[], T]) -> T:

@@ -33,26 +33,34 @@ def frame(bundle: Bundle, shape: AttentionShape, implementation: str = "flash2",
     or why there is no time. reasons: what its launch counters show beside the fastest one's, or that they show nothing
     and which setting differs; of one that did not run, why.
     """
-    timed = select.matching(bundle.timings, shape, implementation, direction)
-    ran = select.matching(bundle.launches, shape, implementation, direction)
+    return select.held(bundle, ("tuning", shape, implementation, direction),
+                       lambda: _frame(bundle, shape, implementation, direction))
+
+
+def _frame(bundle: Bundle, shape: AttentionShape, implementation: str, direction: str) -> pd.DataFrame:
+    timed = select.matching_records(bundle.timings, shape, implementation, direction)
+    ran = select.matching_records(bundle.launches, shape, implementation, direction)
+    groups: dict[str, tuple[list[Row], list[Row]]] = {}
+    for i, rows in enumerate((timed, ran)):
+        for one in rows:
+            if one["config_id"] is not None:
+                groups.setdefault(one["config_id"], ([], []))[i].append(one)
     out: list[dict[str, Any]] = []
-    for config_id in pd.concat([timed["config_id"], ran["config_id"]]).dropna().unique():
-        mine, launches = timed[timed["config_id"].eq(config_id)], ran[ran["config_id"].eq(config_id)]
-        knobs = _knobs([*launches["parameters"], *mine["parameters"]])
+    for config_id, (mine, launches) in groups.items():
+        knobs = _knobs([one["parameters"] for one in (*launches, *mine)])
         if "block_m" not in knobs or "block_n" not in knobs:
             continue
         row: dict[str, Any] = {"config_id": config_id, "implementation": implementation, "status": "ok",
                                **{k: knobs.get(k) for k in KNOBS}}
-        if len(mine):
-            row |= {"time": mine["median_ns"].iloc[0], "status": mine["status"].iloc[0],
-                    "time_kind": "unprofiled median"}
-        elif timed.empty:
-            row |= {"time": select.total(launches["duration_ns"]), "time_kind": "under the profiler"}
-        if len(launches):
-            one = launches.sort_values("duration_ns").iloc[-1]  # the longest launch stands for a call of several
+        if mine:
+            row |= {"time": mine[0]["median_ns"], "status": mine[0]["status"], "time_kind": "unprofiled median"}
+        elif not timed:
+            row |= {"time": select.summed(launches, "duration_ns"), "time_kind": "under the profiler"}
+        if launches:  # the longest launch stands for a call of several
+            one = max(launches, key=lambda launch: launch["duration_ns"] or 0)
             row |= {name: one[column] for name, column in MEASURES.items()}
             row |= {"limiter": one["occupancy_limiter"], "launch": one["launch"],
-                    **{name: select.total(launches[MEASURES[name]]) for name in SUMS}}
+                    **{name: select.summed(launches, MEASURES[name]) for name in SUMS}}
         out.append(row)
     numbers = [*KNOBS, "time", "versus_best", *MEASURES, "peak_memory"]
     data = pd.DataFrame(out, columns=COLUMNS).astype(dict.fromkeys(numbers, "Float64") | {"launch": "Int64"})
