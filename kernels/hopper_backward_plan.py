@@ -10,6 +10,7 @@ import contextlib
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -30,7 +31,8 @@ class Tuning:
     """block_m: queries a step, 64 or 128. schedule: the order of a step (hopper_backward._step). dq_sum: "atomic" from
     registers, "reduce" by TMA, or "none": dQ in a kernel of its own. stages: blocks of queries in flight. consumers:
     two, or without dQ also three, of 64 keys each. query_consumers, block_n, query_stages: likewise, of dQ's kernel.
-    spread: the tiles of a head begin at different queries."""
+    spread: the tiles of a head begin at different queries. together: both passes at once, on two streams, so that one
+    fills the multiprocessors that the end of the other leaves idle."""
 
     block_m: int
     schedule: int
@@ -41,6 +43,7 @@ class Tuning:
     block_n: int = 128
     query_stages: int = 2
     spread: bool = False
+    together: bool = False
 
 
 # (padded head size, whether there is a mask)
@@ -161,19 +164,44 @@ def backward(dout: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tens
         raise UnsupportedCall("q", "a call that the Hopper backward takes", reason)
     left, right = window[0], 0 if causal else window[1]
     left, right = (min(side, q.shape[2] + k.shape[2]) for side in (left, right))  # positions stay inside int32
-    grads = tuple(torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in (q, k, v))
+    dq, dk, dv = (torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in (q, k, v))
     if q.numel() == 0 or k.numel() == 0:
-        return tuple(x.zero_() for x in grads)
+        return dq.zero_(), dk.zero_(), dv.zero_()
     out = out if out.stride(3) == 1 else out.contiguous()
     dout = dout if dout.stride(3) == 1 and tma_obstacle("dout", dout) is None else dout.contiguous()
     chosen = choose(q, masked=left >= 0 or right >= 0, deterministic=deterministic, tuning=tuning)
+    steps = launches(dout, q, k, v, out, lse.contiguous(), left=left, right=right, scale=scale,
+                     dlse=None if dlse is None else dlse.contiguous(), tuning=chosen, grads=(dq, dk, dv))
     with torch.cuda.device(q.device):
-        for name, kernel, programs, args, options in launches(
-                dout, q, k, v, out, lse.contiguous(), left=left, right=right, scale=scale,
-                dlse=None if dlse is None else dlse.contiguous(), tuning=chosen, grads=grads):
-            with stage(name) if stage is not None else contextlib.nullcontext():
-                kernel[(programs,)](*args, **options)
-    return grads
+        run(steps, stage, together=chosen.together)
+    return dq, dk, dv
+
+
+def run(steps: list[tuple[str, Any, int, tuple, dict]],
+        stage: Callable[[str], contextlib.AbstractContextManager] | None = None, *, together: bool = False) -> None:
+    """Launch the steps of `launches`. together: the last two at the same time, unless a stage is to hold each alone."""
+    def launch(step: tuple[str, Any, int, tuple, dict]) -> None:
+        name, kernel, programs, args, options = step
+        with stage(name) if stage is not None else contextlib.nullcontext():
+            kernel[(programs,)](*args, **options)
+
+    launch(steps[0])
+    if together and stage is None:
+        here = torch.cuda.current_stream()
+        aside = _stream(here.device)
+        aside.wait_stream(here)
+        launch(steps[1])
+        with torch.cuda.stream(aside):
+            launch(steps[2])
+        here.wait_stream(aside)  # what is freed after this call is used again after both
+        return
+    for step in steps[1:]:
+        launch(step)
+
+
+@lru_cache
+def _stream(device: torch.device) -> torch.cuda.Stream:
+    return torch.cuda.Stream(device)
 
 
 def parameters(tuning: Tuning) -> dict[str, Any]:

@@ -32,10 +32,12 @@ DEVICE, TOKENS, HIDDEN, ROUNDS, LENGTHS = "cuda", 16384, 2048, 15, (4096, 16384,
 FLOOR = {torch.float16: 5e-4, torch.bfloat16: 4e-3}
 ONE_128 = {"reduce, 1": Tuning(64, 1, "reduce"), "atomic, 1": Tuning(64, 1, "atomic"),
            "atomic, 3": Tuning(64, 3, "atomic"), "reduce, 3": Tuning(64, 3, "reduce")}
-TWO_128 = {"two passes, 0": Tuning(64, 0, "none"), "two passes, 3": Tuning(64, 3, "none")}
+TWO_128 = {"two passes, 0": Tuning(64, 0, "none"), "two passes, 3": Tuning(64, 3, "none"),
+           "two passes, 0, together": Tuning(64, 0, "none", together=True)}
 BOTH_64 = {"128, atomic, 2": Tuning(128, 2, "atomic"), "128, atomic, 3": Tuning(128, 3, "atomic"),
            "64, atomic, 3": Tuning(64, 3, "atomic", 3), "two passes, 0": Tuning(64, 0, "none"),
            "two passes, 0, three": Tuning(64, 0, "none", 2, 3, 3, 64, 4),
+           "two passes, 0, three, together": Tuning(64, 0, "none", 2, 3, 3, 64, 4, together=True),
            "two passes, 3, three": Tuning(64, 3, "none", 3, 3, 2, 64, 4),
            "two passes, 128, 3": Tuning(128, 3, "none", 2, 2, 3, 64, 6)}
 CANDIDATES = {
@@ -147,8 +149,7 @@ def ours(q, k, v, dout, out, lse, causal, tuning):
              for name, kernel, programs, args, options in steps}
 
     def call():
-        for one in alone.values():
-            one()
+        plan.run(steps, together=tuning.together)
         return grads
     return call, alone
 

@@ -42,13 +42,16 @@ def compiled(tmp_path_factory):
 
 
 def loops(sass):
-    """Instructions of each innermost loop that multiplies, from where its conditional jump goes back to, to that jump."""
+    """Instructions of each innermost loop that multiplies.
+
+    A jump back from where a wait is tried again, which lies behind the code, makes no loop."""
     code = [(int(at, 16), text) for at, text in re.findall(r"/\*([0-9a-f]{4,6})\*/\s+(.*?);", sass)]
-    jumps = [(int(m[1], 16), at) for at, text in code
-             if (m := re.match(r"@!?U?P\d+ BRA\b.*?0x([0-9a-f]+)", text)) and int(m[1], 16) < at]
-    jumps = [(low, high) for low, high in jumps if any(low <= at <= high and "HGMMA" in text for at, text in code)]
-    inner = [(low, high) for low, high in jumps
-             if not any((a, b) != (low, high) and low <= a and b <= high for a, b in jumps)]
+    target = [int(m[1], 16) if (m := re.search(r"\bBRA\b.*?0x([0-9a-f]+)", text)) else None for _, text in code]
+    back = [(to, at) for i, ((at, _), to) in enumerate(zip(code, target))
+            if to is not None and to < at and not (i > 1 and target[i - 1] == code[i - 2][0])]
+    back = [(low, high) for low, high in back if any(low <= at <= high and "HGMMA" in text for at, text in code)]
+    inner = [(low, high) for low, high in back
+             if not any((a, b) != (low, high) and low <= a and b <= high for a, b in back)]
     return [[text for at, text in code if low <= at <= high] for low, high in inner]
 
 
