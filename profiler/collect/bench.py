@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -117,7 +118,7 @@ def ratios(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     geometric mean of their times over ours, the least and the most."""
     found = []
     for ours in OURS:
-        mine = {_shape_key(row): row["median_ns"] for row in rows if row["implementation"] == ours and row["median_ns"]}
+        mine = {_shape_key(row): row["median_ns"] for row in rows if _name(row) == ours and row["median_ns"]}
         for name in dict.fromkeys(row["implementation"] for row in rows if row["implementation"] not in OURS):
             some = [row["median_ns"] / mine[_shape_key(row)] for row in rows
                     if row["implementation"] == name and row["median_ns"] and _shape_key(row) in mine]
@@ -133,6 +134,12 @@ def _shape_words(row: Mapping[str, Any]) -> str:
     return f"B{row['batch']} H{row['heads']} {n} D{row['head_dim']} {row['dtype']} {row['mask']}{backward}"
 
 
+def _name(row: Mapping[str, Any]) -> str:
+    """The implementation, with what the suite asks of it where it runs twice on a shape."""
+    fixed = json.loads(row.get("parameters") or "{}").get("deterministic")
+    return row["implementation"] + (" fixed order" if fixed else "")
+
+
 def text(result: dict[str, Any]) -> str:
     """The rows as a table for a terminal, what could not be timed with its reason, then ratios and ceilings."""
 
@@ -141,12 +148,12 @@ def text(result: dict[str, Any]) -> str:
 
     wide = max((len(_shape_words(row)) for row in result["rows"]), default=0)
     lines = [
-        f"{'shape':<{wide}} {'implementation':<14} {'µs':>10} {'± %':>6} {'warm':>10} {'TFLOP/s':>8} "
+        f"{'shape':<{wide}} {'implementation':<18} {'µs':>10} {'± %':>6} {'warm':>10} {'TFLOP/s':>8} "
         f"{'× ' + REFERENCE:>12} {'peak MB':>9} {'error':>9} {'eager':>9} {'MHz':>5} {'W':>4} {'°C':>3}  throttled"
     ]
     missing: dict[str, None] = {}
     for row in result["rows"]:
-        head = f"{_shape_words(row):<{wide}} {row['implementation']:<14} "
+        head = f"{_shape_words(row):<{wide}} {_name(row):<18} "
         if row["status"].startswith("missing: "):
             missing[row["status"]] = None
             continue
@@ -165,7 +172,7 @@ def text(result: dict[str, Any]) -> str:
         )
     lines += list(missing)
     lines += [
-        f"{_shape_words(e):<{wide}} {e['implementation']:<14} {e['ratio']:.3f}× as fast as the best peer, {e['peer']} "
+        f"{_shape_words(e):<{wide}} {_name(e):<18} {e['ratio']:.3f}× as fast as the best peer, {e['peer']} "
         f"({e['least']:.3f} to {e['most']:.3f} from percentile 20 to 80)"
         for e in result["against_best"]
     ]

@@ -77,6 +77,11 @@ def bind(config: RunConfig, q: Any, k: Any, v: Any, dout: Any = None) -> Bound:
         from profiler.workload import ablation
 
         return ablation.bind(config, q, k, v, causal)
+    if config.implementation == "hopper":
+        from profiler.workload import hopper
+
+        if hopper.apart(config):
+            return hopper.bind(config, q, k, v, dout, causal)
     if config.implementation in PEERS or foreign.is_foreign(config.implementation):
         forward = (_peer if config.implementation in PEERS else _foreign)(config, causal)
         if config.direction == "forward":

@@ -229,3 +229,13 @@ def test_ratios_and_spread_are_worked_out_from_the_rows():
                       "most": 2.0}]
     assert bench.spread({"p20_ns": 90.0, "p80_ns": 120.0, "median_ns": 100.0}) == pytest.approx(30.0)
     assert bench.spread({"p20_ns": None, "p80_ns": None, "median_ns": None}) is None
+
+
+def test_a_fixed_order_of_sums_is_a_row_of_its_own():
+    both = [c for c in suites.suite("peers", "backward") if c.implementation == "hopper"]
+    assert len(both) == 2 * len({config.shape for config in both})
+    rows = [{"implementation": "hopper", "parameters": text, "median_ns": ns, "p20_ns": ns, "p80_ns": ns,
+             **{name: None for name in bench.SHAPE}} for text, ns in (("{}", 100.0), ('{"deterministic":true}', 200.0))]
+    rows += [{**rows[0], "implementation": "fa4", "median_ns": 150.0, "p20_ns": 150.0, "p80_ns": 150.0}]
+    assert [entry["ratio"] for entry in bench.against_best(rows)] == [1.5, 0.75]
+    assert [entry["geometric_mean"] for entry in bench.ratios(rows)] == pytest.approx([1.5])
