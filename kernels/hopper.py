@@ -35,7 +35,7 @@ from kernels.gluon_names import (
     warpgroup_mma,
     warpgroup_mma_wait,
 )
-from kernels.hopper_plan import HEAD_BITS, ROW_BITS, Config, head_group, tile_lists
+from kernels.hopper_plan import HEAD_BITS, ROW_BITS, Config, group_of, tile_lists
 
 LOG2_E = math.log2(math.e)
 LN_2 = gl.constexpr(math.log(2.0))
@@ -607,13 +607,12 @@ def launch(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor,
            scale: float, left: int = -1, right: int = -1, processors: int = 132
            ) -> tuple[tuple[int], list[Any], dict[str, Any]]:
     """Grid, arguments and options of the launch on checked tensors; left, right: the window, -1 unlimited."""
-    batch, heads, nq, head_dim = q.shape
+    batch, heads, nq, _ = q.shape
     nk = k.shape[2]
     lowest, highest = nk - nq - left if left >= 0 else None, nk - nq + right if right >= 0 else None
     tiles = -(-nq // config.block_m) * batch * heads
-    group = head_group(batch * heads, 2 * nk * head_dim * q.element_size() // config.group) if right >= 0 else 1
-    table = _table(q.device, batch, heads, nq, nk, config.block_m, config.block_n, lowest, highest, group,
-                   min(processors, tiles))
+    table = _table(q.device, batch, heads, nq, nk, config.block_m, config.block_n, lowest, highest,
+                   group_of(q, k, config), min(processors, tiles))
     arguments = [_descriptor(q, 64, config.head_dim), _descriptor(k, config.block_n, config.head_dim),
                  _descriptor(v, config.block_n, config.head_dim), _descriptor(out, 64, config.head_dim), lse, table,
                  table.shape[1], heads, nq, nk, lowest or 0, highest or 0, scale * LOG2_E, config]

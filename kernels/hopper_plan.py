@@ -144,6 +144,13 @@ def head_group(heads: int, bytes_per_head: int) -> int:
                + [next((d for d in divisors if d >= 4), heads)])
 
 
+def group_of(q: torch.Tensor, k: torch.Tensor, config: Config) -> int:
+    """Query heads worked on together; one where all tiles are alike, so that what is read at a time is least."""
+    if not config.causal and q.shape[2] % config.block_m == 0:
+        return 1
+    return head_group(q.shape[0] * q.shape[1], 2 * k.shape[2] * k.shape[3] * q.element_size() // config.group)
+
+
 def pack(batch: int, head: int, block: int) -> int:
     return (batch << HEAD_BITS | head) << ROW_BITS | block
 
