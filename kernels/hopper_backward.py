@@ -286,13 +286,13 @@ def _dq(C: gl.constexpr, w, b):
     k = w.k.index(0).reshape([w.KEYS, w.D])
     ds = w.ds.index(b)
     if w.BM == 64:
-        layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, w.D // 2, 16])
-        zero = gl.zeros([64, w.D // 2], gl.float32, layout)
+        half: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, w.D // 2, 16])
+        zero = gl.zeros([64, w.D // 2], gl.float32, half)
         k = k.slice(C * (w.D // 2), w.D // 2, 1)
         return warpgroup_mma(ds.permute((1, 0)), k, zero, use_acc=False, is_async=True)
     else:
-        layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, w.D, 16])
-        zero = gl.zeros([64, w.D], gl.float32, layout)
+        whole: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, w.D, 16])
+        zero = gl.zeros([64, w.D], gl.float32, whole)
         return warpgroup_mma(ds.slice(C * 64, 64, 1).permute((1, 0)), k, zero, use_acc=False, is_async=True)
 
 
