@@ -93,6 +93,34 @@ def attention(q: Any, k: Any, v: Any, causal: bool, rounded: bool = False) -> tu
     return out.bfloat16().double() if rounded else out, (top + torch.log(total / 64)).squeeze(3)
 
 
+def turned_right(head_dim: int) -> bool:
+    """Whether the transposition of V, at a length that is no multiple of its blocks, is exact and its padding 0."""
+    import torch
+
+    from kernels import hopper_fp8_plan as plan
+
+    v = torch.randn(2, 3, 300, head_dim, device="cuda").to(torch.float8_e4m3fn)
+    (kernel, grid, arguments, options), _ = plan.launches(
+        v, v, v, torch.empty_like(v, dtype=torch.bfloat16), v, causal=False, scale=1.0, multiprocessors=1)
+    kernel[grid](*arguments, **options)
+    keys = torch.nn.functional.pad(v.view(torch.uint8), (0, 0, 0, 384 - 300)).reshape(6, 24, 2, 4, 2, head_dim)
+    return torch.equal(arguments[1], keys.permute(0, 5, 1, 3, 2, 4).reshape(6, head_dim, 384))
+
+
+def places(head_dim: int, fields: dict[str, Any]) -> list[int]:
+    """With P the identity of 64 keys: the key whose value each of the first 32 rows holds, -1 where it is none's."""
+    import torch
+
+    from kernels import hopper_fp8_plan as plan
+
+    unit = torch.eye(64, head_dim, device="cuda")[None, None]
+    value = torch.randn(1, 1, 64, head_dim, device="cuda").to(torch.float8_e4m3fn)
+    key = (unit * 256).to(torch.float8_e4m3fn)
+    out, _ = plan.forward(key, key, value, tuning=fields)
+    distance = (out[0, 0, :32, None].double() - value[0, 0].double()).abs().amax(2)
+    return [int(row.argmin()) if row.min() < 0.2 else -1 for row in distance]
+
+
 def fa3(q: Any, k: Any, v: Any, causal: bool, scales: list[Any] | None = None) -> Any:
     """FlashAttention-3 on (B, N, H, D); scales of q, k and v (B, Hk)."""
     from fa3_fwd_interface import flash_attn_func
@@ -138,7 +166,9 @@ def check(head_dim: int, name: str) -> dict[str, Any]:
             except Exception as failure:  # a peer that is missing or does not take the shape is told, not fatal
                 row["fa3_error"] = str(failure)[:200]
         rows.append(row)
-    return {"head_dim": head_dim, "name": name, "rows": rows, "ok": all(row["ok"] for row in rows)}
+    result = {"head_dim": head_dim, "name": name, "rows": rows, "turned": turned_right(head_dim),
+              "places": places(head_dim, fields)}
+    return {**result, "ok": all(row["ok"] for row in rows) and result["turned"] and result["places"] == [*range(32)]}
 
 
 def time_cell(head_dim: int, n: int, causal: bool, names: list[str]) -> list[dict[str, Any]]:
@@ -151,9 +181,9 @@ def time_cell(head_dim: int, n: int, causal: bool, names: list[str]) -> list[dic
 
     torch.manual_seed(0)
     shape = (TOKENS // n, HIDDEN // head_dim, n, head_dim)
-    bf16 = [torch.randn(shape, device="cuda", dtype=torch.bfloat16) for _ in range(3)]
-    fp8 = [x.to(torch.float8_e4m3fn) for x in bf16]
-    tokens_first = [x.transpose(1, 2).contiguous() for x in fp8]
+    bf16: Any = [torch.randn(shape, device="cuda", dtype=torch.bfloat16) for _ in range(3)]
+    fp8: Any = [x.to(torch.float8_e4m3fn) for x in bf16]
+    tokens_first: Any = [x.transpose(1, 2).contiguous() for x in fp8]
 
     def cudnn() -> Any:
         with sdpa_kernel([SDPBackend.CUDNN_ATTENTION]):
@@ -268,7 +298,7 @@ def main(folder: Path) -> None:
         if row.get("ok"):
             right.setdefault(row["head_dim"], []).append(row["name"])
         if not row.get("ok"):
-            print(json.dumps(row)[:1500])
+            print(json.dumps(row)[:2500])
             continue
         worst = max(row["rows"], key=lambda r: r["error"])
         theirs = [r["fa3_error"] for r in row["rows"] if "fa3_error" in r]
