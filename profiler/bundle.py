@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import pandas as pd
 
-from profiler import table
+from profiler import apart, table
 from profiler.errors import BadInput, DamagedFile, NewerSchema
 
 T = TypeVar("T")
@@ -98,7 +98,8 @@ class Bundle:
 
 
 def read(folder: Path) -> Bundle:
-    """The bundle in ``folder``. Older schema versions open; a newer one is refused."""
+    """The bundle in ``folder``; rows that cannot be are kept apart, with a note. Older schema versions open; a newer
+    one is refused."""
     path = Path(folder) / PROFILE
     if not path.is_file():
         raise BadInput(f"{folder}: expected a bundle, found no {PROFILE} in it.",
@@ -123,13 +124,12 @@ def read(folder: Path) -> Bundle:
     notes = tuple(str(note) for note in profile.get("notes", ()))
     files = {name: Path(folder) / f"{name}.parquet" for name in table.TABLES}
     large = files["metrics"].is_file() and table.rows(files["metrics"]) > MOST_METRICS
-    frames = {name: table.read(name, file) if file.is_file() and not (large and name == "metrics") else table.make(name)
-              for name, file in files.items()}
+    frames = {name: table.make(name) for name in files}
+    for name, file in files.items():
+        if file.is_file() and not (large and name == "metrics"):
+            frames[name], said = apart.keep(name, table.given(file))
+            notes += tuple(note for note in said if note not in notes)
     on_disk = OnDisk(files["metrics"]) if large else None
-    twice = frames["launches"]["launch"][frames["launches"]["launch"].duplicated()]
-    if len(twice):
-        raise BadInput(f"{Path(folder).name}: launch {twice.iloc[0]} stands more than once in launches.parquet.",
-                       remedy="Rows were added twice: import the original reports again.")
     return Bundle(Path(folder).name, profile, notes=notes, on_disk=on_disk, **frames).renamed(Path(folder).name)
 
 

@@ -183,10 +183,14 @@ def write(table: str, frame: pd.DataFrame, path: Path) -> None:
 
 def read(table: str, path: Path, launch: int | None = None) -> pd.DataFrame:
     """Read a parquet file and check it against the schema; launch: only the rows of that one."""
+    return check(table, validate(table, given(path, launch)))
+
+
+def given(path: Path, launch: int | None = None) -> pd.DataFrame:
+    """A parquet file as it is."""
     filters = None if launch is None else [("launch", "==", launch)]
     with _readable(path):
-        frame = pd.read_parquet(path, dtype_backend="numpy_nullable", filters=filters)
-    return check(table, validate(table, frame))
+        return pd.read_parquet(path, dtype_backend="numpy_nullable", filters=filters)
 
 
 def parts(table: str, path: Path) -> Iterator[pd.DataFrame]:
@@ -224,29 +228,41 @@ _TRIPLE = r"\d{1,10},\d{1,10},\d{1,10}"
 
 
 def check(table: str, frame: pd.DataFrame) -> pd.DataFrame:
-    """``frame`` itself, if its values can be: no quantity is negative or beyond LARGEST, every launch has a number,
-    grids and blocks are x,y,z, parameters are JSON objects."""
+    """``frame`` itself, if its values can be (``faults``)."""
+    for row, what in faults(table, frame):
+        raise BadInput(f"table {table}, {what} in row {row}.")
+    return frame
+
+
+def faults(table: str, frame: pd.DataFrame) -> Iterator[tuple[int, str]]:
+    """(number of the row, what is wrong with it) of a validated table: no quantity is negative or beyond LARGEST, every
+    launch has a number, grids and blocks are x,y,z, parameters are JSON objects."""
+    def found(bad: pd.Series, column: str, expected: str) -> Iterator[tuple[int, str]]:
+        for row, value in zip(bad.index, bad):
+            got = "none" if value is pd.NA else f"{value[:60]!r}" if isinstance(value, str) else f"{value}"
+            yield int(row), f"column {column}: expected {expected}, got {got}"
+
     for c in TABLES[table]:
         known = frame[c.name].dropna()
-        bad = known[~possible(known, c.dtype)] if c.dtype in LARGEST else known[:0]
-        if len(bad):
-            raise BadInput(f"table {table}, column {c.name}: expected finite values of 0 or more, "
-                           f"got {bad.iloc[0]} in row {bad.index[0]}.")
-    if table != "timings" and frame["launch"].isna().any():
-        raise BadInput(f"table {table}, column launch: expected a number in every row, got none in row "
-                       f"{int(frame['launch'].isna().to_numpy().argmax())}.")
-    for name in {"grid", "block"} & set(frame):
-        sizes = pd.Series(frame[name].dropna().unique(), dtype=TEXT)
-        if len(bad := sizes[~sizes.str.fullmatch(_TRIPLE).astype(bool)]):
-            raise BadInput(f"table {table}, column {name}: expected x,y,z, got {bad.iloc[0][:60]!r}.")
-    for text in frame["parameters"].dropna().unique() if "parameters" in frame else ():
-        try:
-            is_object = isinstance(json.loads(text, parse_constant=_no_constant), dict)
-        except (ValueError, RecursionError):
-            is_object = False
-        if not is_object:
-            raise BadInput(f"table {table}, column parameters: expected a JSON object, got {text[:60]!r}.")
-    return frame
+        if c.dtype in LARGEST:
+            yield from found(known[~possible(known, c.dtype)], c.name, "finite values of 0 or more")
+    if table != "timings":
+        yield from found(frame["launch"][frame["launch"].isna()], "launch", "a number in every row")
+    for name in [name for name in ("grid", "block") if name in frame]:
+        sizes = frame[name].dropna()
+        if not pd.Series(sizes.unique(), dtype=TEXT).str.fullmatch(_TRIPLE).all():
+            yield from found(sizes[~sizes.str.fullmatch(_TRIPLE).astype(bool)], name, "x,y,z")
+    if "parameters" in frame:
+        texts = frame["parameters"].dropna()
+        bad = [text for text in texts.unique() if not _is_object(text)]
+        yield from found(texts[texts.isin(bad)], "parameters", "a JSON object")
+
+
+def _is_object(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text, parse_constant=_no_constant), dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 def possible(value: Any, dtype: str = REAL) -> Any:

@@ -5,7 +5,7 @@ import json
 import pandas as pd
 import pytest
 
-from profiler import bundle, table
+from profiler import apart, bundle, evidence, table
 from profiler.errors import BadInput, DamagedFile, NewerSchema
 from profiler.spec import CONFIG_KEY, AttentionShape, Mask, RunConfig
 from tests import synthetic
@@ -84,15 +84,44 @@ def test_impossible_shapes_are_refused(bad):
 
 @pytest.mark.parametrize(("column", "value", "message"), [
     ("duration_ns", -10.0, "0 or more, got -10"), ("dram_read_bytes", float("inf"), "got inf"),
-    ("parameters", "[1,2]", "JSON object"), ("parameters", "{not json", "JSON object"),
-])
-def test_a_bundle_with_values_that_cannot_be_is_refused_by_name(tmp_path, column, value, message):
-    before = synthetic.bundle(lengths=(512,))
+    ("parameters", "[1,2]", "JSON object"), ("parameters", "{not json", "JSON object"), ("mask", "diagonal", "mask: "),
+    ("dtype", "bf17", "dtype: expected"), ("nq", -512, "got -512"), ("nq", 1 << 30, "nq: expected"),
+    ("direction", "sideways", "direction: expected"), ("head_dim", None, "head_dim missing"),
+    ("kv_heads", 3, "divisor of heads"), ("nk", 256, "not that of the other rows"),
+    ("launch", 7, "stands more than once"), ("grid", "a,b,c", "x,y,z")])
+def test_a_launch_that_cannot_be_is_kept_apart_with_its_configuration(tmp_path, column, value, message):
+    """Row 3 is the last but one of naive's four launches: without it naive would move too few bytes."""
+    before = synthetic.bundle(lengths=(512, 1024), masks=("full",), head_dims=(64,))
     before.launches.loc[3, column] = value
+    read = bundle.read(bundle.write(before, tmp_path / "b"))
+    gone = {before.launches["config_id"][3]} | ({before.launches["config_id"][7]} if column == "launch" else set())
+    assert set(before.launches["config_id"]) - set(read.launches["config_id"]) == gone
+    assert len(read.launches) == (~before.launches["config_id"].isin(gone)).sum()
+    assert len(read.timings) == len(before.timings), "its time was measured apart from its counters"
+    said = [note for note in read.notes if note.startswith(apart.PREFIX)]
+    assert "row 3 of launches" in said[0] and message in said[0] and "launches of the same configurations" in said[-1]
+    assert evidence.evaluate(read)[0].verdict == "holds", "the rest is judged"
+
+
+def test_a_timing_that_cannot_be_is_kept_apart_alone(tmp_path):
+    before = synthetic.bundle(lengths=(512,))
+    before.timings.loc[2, "mask"] = "window:1"
     folder = bundle.write(before, tmp_path / "b")
-    with pytest.raises(BadInput, match=message) as refused:
-        bundle.read(folder)
-    assert column in refused.value.what
+    read = bundle.read(folder)
+    assert len(read.timings) == len(before.timings) - 1 and len(read.launches) == len(before.launches)
+    frame = pd.read_parquet(folder / "timings.parquet")
+    frame.assign(nq=[*frame["nq"].astype(str)[:-1], "many"]).to_parquet(folder / "timings.parquet")
+    read = bundle.read(folder)
+    assert len(read.timings) == len(before.timings) - 2
+    assert any("expected whole numbers, got many" in note for note in read.notes)
+    assert bundle.read(bundle.write(read, tmp_path / "c")).notes == read.notes, "nothing new is left to be said"
+
+
+def test_no_row_that_can_be_is_no_bundle(tmp_path):
+    before = synthetic.bundle(lengths=(512,))
+    before.launches["dtype"] = pd.array(["bf17"] * len(before.launches), dtype="string")
+    with pytest.raises(BadInput, match=r"table launches, dtype: expected one of .* in row 0"):
+        bundle.read(bundle.write(before, tmp_path / "b"))
 
 
 def test_fractions_and_doubled_rows_are_refused(tmp_path):
