@@ -2,6 +2,23 @@
 
 One pass ("prepare", "keys", "finish") sums dQ in float32 in whatever order the programs come; dK and dV have one order.
 The deterministic form ("prepare", "keys", "queries") makes dQ in a kernel of its own, and is bitwise reproducible.
+
+What was tried; "compiled" is what the machine code shows (Triton 3.6), head size 128 unless said, per step and consumer:
+    change                                        predicted         compiled                              measured
+    dQ from registers, schedule 1 for 0           +3-8 % (no stage  0 words spilled for 77                not yet
+                                                  in shared memory)
+    addresses of K and V made loop-variant        16 registers      20 loads from local memory fewer      not yet
+    producer the first partition, consumers       evener registers  388 instructions for 422, loads 7     not yet
+      workers                                                       for 16
+    schedule 3: dQ under the next exponentials,   +10 %             382 instructions, nothing spilled     not yet
+      the consumers up to a block apart
+    P of 16 bits between steps (schedule 3)       16 registers      417 instructions for 388: left out    -
+    one program a multiprocessor, lists of tiles  +3 %              627 instructions, 54 of them on       -
+                                                                    local memory: left out
+    tiles of a head begin at different queries    +0-5 % (sums of   the same                              not yet
+                                                  one row queue)
+    three consumers at head size 64, two passes   +10 %             nothing spilled                       not yet
+    both passes at once                           +3 % (a wave)     the same                              not yet
 """
 
 from __future__ import annotations

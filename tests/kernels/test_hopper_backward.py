@@ -20,8 +20,7 @@ CONFIGURATIONS = [
     ("bfloat16", 64, 1024, 1024, 1, -1, -1, {}), ("bfloat16", 64, 1024, 1024, 1, -1, 0, {}),
     ("float16", 96, 1000, 777, 2, -1, 0, {}), ("bfloat16", 40, 1000, 777, 1, 100, 50, {}),
     ("bfloat16", 128, 1024, 1024, 1, -1, 0, TWO), ("float16", 64, 1000, 777, 2, -1, 0, TWO)]
-# Instructions on local memory in the loops of these: they cross the edge of a mask, which few blocks do.
-SPILLS = {5: 12}
+SPILLS = {1: 1, 3: 1, 5: 5}  # instructions on local memory in a loop with a mask, at most: a word or two kept there
 WARPGROUP = 11  # arrivals and waits in a sound loop; where ptxas runs the products one after another there are over 20
 
 
