@@ -3,7 +3,7 @@
     python -m tests.gpu.check_hopper_fp8 FOLDER
 
 Each candidate is compiled and checked in a process of its own, many at a time, so that a crash or a hang costs that
-candidate only. What is right is then timed, one process a head size, interleaved in random order with FlashAttention-3
+candidate only. What is right, or nearly, is then timed, one process a head size, interleaved in random order with FlashAttention-3
 in float8 (where fa3_fwd is installed) and cuDNN's attention in bfloat16; L2 flushed before each, medians of CUDA
 events, the transposition of V inside ours. One JSON object a line goes to FOLDER/results.jsonl.
 
@@ -39,8 +39,10 @@ CANDIDATES: dict[int, dict[str, dict[str, Any]]] = {
         "two, overlap": {**BASE, "overlap": True}, "two, integer maximum": {**BASE, "integer_maximum": True},
         "two, few": {**BASE, **FEW}, "two, few, linear": {**BASE, **FEW, "linear": True},
         "three": {**THREE, "order": 2}, "three, no turns": {**THREE, "order": 2, "turns": False},
+        "three, integer maximum": {**THREE, "order": 2, "integer_maximum": True},
         "three, few": {**THREE, **FEW, "order": 2}, "three, few, linear": {**THREE, **FEW, "order": 2, "linear": True},
-        "wide": {**WIDE, "order": 2}, "wide, few": {**WIDE, **FEW, "order": 2},
+        "wide": {**WIDE, "order": 2}, "wide, integer maximum": {**WIDE, "order": 2, "integer_maximum": True},
+        "wide, few": {**WIDE, **FEW, "order": 2},
         "wide, few, no turns": {**WIDE, **FEW, "order": 2, "turns": False},
         "wide, few, linear": {**WIDE, **FEW, "order": 2, "linear": True},
     },
@@ -293,12 +295,13 @@ def main(folder: Path) -> None:
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         checked = list(pool.map(lambda job: child(job, CHECK_SECONDS), jobs))
     results = [row for rows in checked for row in rows]
-    right: dict[int, list[str]] = {}
+    timed: dict[int, list[str]] = {}
     for row in results:
-        if row.get("ok"):
-            right.setdefault(row["head_dim"], []).append(row["name"])
+        # what is a little outside its bounds is timed too, so that one run of the GPU tells both; it is named here
+        if "rows" in row and all(one["error"] < 0.1 for one in row["rows"]):
+            timed.setdefault(row["head_dim"], []).append(row["name"])
         if not row.get("ok"):
-            print(json.dumps(row)[:2500])
+            print("WRONG:" if "rows" in row else "FAILED:", json.dumps(row)[:2500])
             continue
         worst = max(row["rows"], key=lambda r: r["error"])
         theirs = [r["fa3_error"] for r in row["rows"] if "fa3_error" in r]
@@ -306,8 +309,8 @@ def main(folder: Path) -> None:
               f"LSE {max(r['lse'] for r in row['rows']):.1e}, FA3 {theirs}")
     print(f"checked after {time.monotonic() - begin:.0f} s", flush=True)
     for head_dim in (128, 64):
-        if head_dim in right:
-            rows = child(["time", head_dim, right[head_dim]], TIME_SECONDS)
+        if head_dim in timed:
+            rows = child(["time", head_dim, timed[head_dim]], TIME_SECONDS)
             results += rows
             told(rows)
             for row in rows:
