@@ -61,17 +61,6 @@ def _red(x, ptr, n: gl.constexpr):
 
 
 @gluon.jit
-def _wide(x, layout: gl.constexpr):
-    """The float32 of a 16-bit operand; of bfloat16 by shifts, since the conversion that Triton emits is slow."""
-    x = gl.convert_layout(x, layout)
-    if x.dtype == gl.bfloat16:
-        return gl.inline_asm_elementwise("shl.b32 $0, $2, 16; and.b32 $1, $2, 0xffff0000;", "=f,=f,r", [x],
-                                         dtype=gl.float32, is_pure=True, pack=2)
-    else:
-        return x.to(gl.float32)
-
-
-@gluon.jit
 def _arrive(number):
     """Count this consumer's 128 threads, of 256, at named barrier `number`, which a register holds."""
     gl.inline_asm_elementwise("bar.arrive $1, 256; mov.b32 $0, $1;", "=r,r,~{memory}", [gl.to_tensor(number)],
@@ -346,16 +335,9 @@ def _step(C: gl.constexpr, w, it, j, bh, jn, more, n0, until, since, x, dk, dv, 
             mbarrier.wait(w.do_full.index(s), phase)  # complete: it ends a basic block, so dP starts before exp2
     if w.SCHEDULE < 3:
         x = _weights(C, w, x, n0, j, until, since, layout)
-    if w.SCHEDULE < 4:
-        pa = gl.convert_layout(x.to(q.dtype), p_layout)
-    else:
-        pa = x
-    dv_t = warpgroup_mma(pa, do, dv, is_async=True)
+    dv_t = warpgroup_mma(gl.convert_layout(x.to(q.dtype), p_layout), do, dv, is_async=True)
     dp = warpgroup_mma_wait(1, deps=(dp_t, ))
-    if w.SCHEDULE < 4:
-        ds = (x * dp).to(q.dtype)
-    else:
-        ds = (_wide(pa, layout) * dp).to(q.dtype)
+    ds = (x * dp).to(q.dtype)
     if w.DQ > 0:
         w.ds.index(b).slice(C * 64, 64).store(ds)
         fence_async_shared()
@@ -395,7 +377,7 @@ def _step(C: gl.constexpr, w, it, j, bh, jn, more, n0, until, since, x, dk, dv, 
     if w.SCHEDULE == 1 or w.SCHEDULE == 2:
         mbarrier.wait(w.do_full.index(sn), next_phase, pred=more)
         x = warpgroup_mma_wait(0, deps=(x_t, ))
-    elif w.SCHEDULE >= 3:  # the next P is made under dQ; the consumers may be almost a block apart
+    elif w.SCHEDULE == 3:  # the next P is made under dQ; the consumers may be almost a block apart
         if w.DQ > 0:
             _arrive(10 + 2 * b + 1 - C)  # two barriers a consumer: it may arrive again before the other has waited
         dk_t = warpgroup_mma(gl.convert_layout(ds, p_layout), q, dk, is_async=True)
@@ -410,8 +392,6 @@ def _step(C: gl.constexpr, w, it, j, bh, jn, more, n0, until, since, x, dk, dv, 
         else:
             x_t = warpgroup_mma_wait(0, deps=(x_t, ))
         x = _weights(C, w, x_t, n0, jn, until, since, layout)
-        if w.SCHEDULE == 4:
-            x = gl.convert_layout(x.to(q.dtype), p_layout)
         mbarrier.wait(w.do_full.index(sn), next_phase, pred=more)
         if w.DQ > 0:
             dq = warpgroup_mma_wait(0, deps=(dq_t, ))
@@ -448,10 +428,8 @@ def _work_tile(C: gl.constexpr, w, tile, it, count):
         x_t = _scores(C, w, it, layout)
         mbarrier.wait(w.do_full.index(s), phase, pred=n > 0)
         x = warpgroup_mma_wait(0, deps=(x_t, ))
-        if w.SCHEDULE >= 3:
+        if w.SCHEDULE == 3:
             x = _weights(C, w, x, n0, j, until, since, layout)
-        if w.SCHEDULE == 4:
-            x = gl.convert_layout(x.to(w.k_desc.dtype), p_layout)
     for i in range(0, n):
         jn, bhn = _following(w, j, bh, start, first, last)
         x, dk, dv = _step(C, w, it, j, bh, jn, i + 1 < n, n0, until, since, x, dk, dv, layout, p_layout)

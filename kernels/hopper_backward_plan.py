@@ -3,7 +3,7 @@
 One pass ("prepare", "keys", "finish") sums dQ in float32 in whatever order the programs come; dK and dV have one order.
 The deterministic form ("prepare", "keys", "queries") makes dQ in a kernel of its own, and is bitwise reproducible.
 
-What was tried; "compiled" is what the machine code shows (Triton 3.6), head size 128 unless said, per step and consumer:
+What was tried; "compiled" is what the machine code shows (Triton 3.6), head size 128 unless said, a step and consumer:
     change                                        predicted         compiled                              measured
     dQ from registers, schedule 1 for 0           +3-8 % (no stage  0 words spilled for 77                not yet
                                                   in shared memory)
