@@ -89,7 +89,8 @@ def choose(q: torch.Tensor, k: torch.Tensor, *, causal: bool, block_scales: bool
            ) -> Config:
     """The configuration of a call; tuning: fields of Config in place of the table's."""
     edge = causal and (k.shape[2] - q.shape[2]) % 64 != 0
-    return replace(TABLE[q.shape[3]], **(tuning or {}), causal=causal, edge=edge, block_scales=block_scales)
+    config = replace(TABLE[q.shape[3]], **(tuning or {}), causal=causal, edge=edge, block_scales=block_scales)
+    return replace(config, block_n=min(config.block_n, SCALE_ROWS)) if block_scales else config  # one scale a step
 
 
 @lru_cache(maxsize=64)

@@ -3,9 +3,9 @@
     python -m tests.gpu.check_hopper_fp8 FOLDER
 
 Each candidate is compiled and checked in a process of its own, many at a time, so that a crash or a hang costs that
-candidate only. What is right, or nearly, is then timed, one process a head size, interleaved in random order with FlashAttention-3
-in float8 (where fa3_fwd is installed) and cuDNN's attention in bfloat16; L2 flushed before each, medians of CUDA
-events, the transposition of V inside ours. One JSON object a line goes to FOLDER/results.jsonl.
+candidate only. What is right, or nearly, is then timed, one process a head size, interleaved in random order with
+FlashAttention-3 in float8 (where fa3_fwd is installed) and cuDNN's attention in bfloat16; L2 flushed before each,
+medians of CUDA events, the transposition of V inside ours. One JSON object a line goes to FOLDER/results.jsonl.
 
 The oracle of an error: attention in float64 of the dequantised inputs, and the same with P, scaled as the kernel does,
 rounded to e4m3 before P·V and the output to bfloat16. The kernel's root mean square error may be 1.5 times the latter's
