@@ -29,11 +29,14 @@ def shape(mask="causal", n=72, **other):
 @pytest.mark.parametrize("mask", ["full", "causal"])
 @pytest.mark.parametrize("off", [{}, {"folded": False}, {"edge_only": False}, {"staged": False}, {"ordered": False},
                                  {"tma": True}, {"staged": False, "edge_only": False, "folded": False}], ids=str)
-def test_each_switch_is_right_and_named_in_its_row(row_of, mask, off):
-    row = row_of(RunConfig("ablation", shape(mask), parameters=off))
-    assert row["status"] == "ok" and row["error_relative"] <= 2 * row["error_eager_relative"]
-    found = json.loads(row["parameters"])
-    assert {name: found[name] for name in off} == off and {"block_m", "num_warps", "tma", "folded"} <= set(found)
+def test_each_switch_is_right_and_named_in_its_parameters(device, mask, off):
+    config = RunConfig("ablation", shape(mask), parameters=off)
+    q, k, v = inputs.of(config, device, 0)
+    bound = bind(config, q, k, v)
+    found = accuracy.expect(q, k, v, mask == "causal").compare(bound.call(no_stage))
+    assert found["finite"] and found["error_relative"] <= 2 * found["error_eager_relative"]
+    assert {name: bound.parameters[name] for name in off} == off
+    assert {"block_m", "num_warps", "tma", "folded"} <= set(bound.parameters)
 
 
 @pytest.mark.parametrize("mask", ["full", "causal"])
