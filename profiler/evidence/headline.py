@@ -9,6 +9,7 @@ from typing import Any
 from profiler.errors import BadInput
 from profiler.evidence.facts import MATRICES, Facts, Run
 from profiler.evidence.ledger import LedgerRow, ledger
+from profiler.model.implementations import BUILDERS
 from profiler.spec import AttentionShape
 
 TUNED = ("block_m", "block_n", "num_warps", "num_stages")
@@ -82,7 +83,12 @@ def headline(facts: Facts, shape: AttentionShape, direction: str = "forward") ->
     flash = facts.flash(shape, direction)
     run = flash or naive or folded
     if run is None or run.prediction is None:
-        raise BadInput(f"headline: nothing recorded for {shape.label()} {direction}.")
+        known = [name for name, way in BUILDERS if way == direction]
+        held = dict.fromkeys(r.config.implementation for r in facts.of(shape) if r.config.direction == direction)
+        raise BadInput(f"No headline for {shape.label()} {direction}: it sets a fused implementation beside naive "
+                       f"attention, and this profile holds {', '.join(held) or 'nothing'} on this shape.",
+                       remedy=f"Names whose passes are known: {', '.join(known)}. What was measured is shown all "
+                              "the same on the pages below.")
     sides = [_side(facts, r) for r in (naive, folded, flash)]
     left, middle, right = sides
     base = left or middle

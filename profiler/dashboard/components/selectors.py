@@ -11,7 +11,7 @@ import streamlit as st
 
 from profiler.bundle import Bundle
 from profiler.dashboard import state, store, text
-from profiler.dashboard.components import boxes
+from profiler.dashboard.components import boxes, honest
 from profiler.figures import labels, units
 from profiler.spec import AttentionShape
 
@@ -50,6 +50,7 @@ def choose(default: Sequence[str] | None = None, compare: bool = True, need_shap
     with st.container(horizontal=True, vertical_alignment="bottom"):
         source = everything[_source(everything, prefer)]
         bundle = store.load(source)
+        honest.kept_apart(bundle)
         rows = store.derive(source, rows_of)
         if not rows:
             chosen = None if need_shape else View(source, bundle)
@@ -67,7 +68,9 @@ def source_only() -> View | None:
         boxes.no_source()
         return None
     source = everything[_source(everything)]
-    return View(source, store.load(source))
+    view = View(source, store.load(source))
+    honest.kept_apart(view.bundle)
+    return view
 
 
 def several_sources() -> tuple[store.Source, ...]:
@@ -78,6 +81,8 @@ def several_sources() -> tuple[store.Source, ...]:
         return ()
     names = {key: source.label for key, source in everything.items()}
     picked = state.select_several(text.SOURCES, "sources", names, list(names)[:3], st.pills, selection_mode="multi")
+    for key in picked:
+        honest.kept_apart(store.load(everything[key]))
     return tuple(everything[key] for key in picked)
 
 

@@ -6,7 +6,7 @@ from contextlib import suppress
 import streamlit as st
 
 from profiler.dashboard import store, text
-from profiler.dashboard.components import boxes, tables
+from profiler.dashboard.components import boxes, honest, tables
 from profiler.errors import FlashScopeError
 from profiler.figures import labels
 
@@ -37,6 +37,7 @@ for source in everything.values():
             st.dataframe(tables.ceilings(ceilings), hide_index=True, width="content")
         with st.expander(text.PROFILE_JSON):
             st.code(json.dumps(bundle.profile, indent=1, ensure_ascii=False, default=str), language="json")
+honest.forms()
 with st.expander(text.COLUMNS_TITLE):
     st.markdown(text.COLUMNS_LEAD)
     for name in ("launches", "timings", "metrics"):

@@ -5,6 +5,7 @@ import streamlit as st
 from profiler import evidence
 from profiler.dashboard import store
 from profiler.dashboard.components import boxes, cards, charts, claims, roles, selectors, summary
+from profiler.errors import BadInput
 from profiler.figures.ledger import ledger
 
 view = selectors.choose(default=("naive", "flash2", "decode"), need_shape=False)
@@ -18,8 +19,13 @@ if view.shape is None:
                 cause=store.derive(view.source, evidence.shared_cause))
     boxes.end()
 
-headline = store.derive(view.source, evidence.headline, view.shape, view.direction)
 others = (view.source, *(s for s in store.recorded().values() if s.key != view.source.key))[:claims.MOST_SOURCES]
+try:
+    headline = store.derive(view.source, evidence.headline, view.shape, view.direction)
+except BadInput as lack:
+    boxes.missing(lack.what, lack.remedy, pages=("roofline", "occupancy", "scaling", "launches"))
+    claims.show(store.derive(others, evidence.evaluate_beside, view.shape), view.source.label)
+    boxes.end()
 st.title(summary.sentence(headline))
 st.caption(summary.basis(headline, view.direction))
 claims.l2_resident(headline)
