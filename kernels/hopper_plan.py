@@ -17,6 +17,28 @@ from kernels.errors import UnsupportedCall
 from kernels.options import Options
 from kernels.plan import padded, tma_obstacle
 
+# What was tried: TFLOP/s at N 1k / 4k / 16k, 16,384 tokens in all, hidden size 2048, bfloat16. Measured: H200, Triton 3.6,
+# torch 2.11, each beside the kernel without the change, on an earlier form of this kernel, with a maximum a block.
+#   choice, where                                           predicted    measured
+#   output through a buffer of its own, D 128 full          +5%          571 -> 598 at 1k
+#   K a block ahead of V in the loading warp, D 128 full    +1%          591 -> 612 / 644 -> 667 / 604 -> 615
+#   rescale the output only when a maximum grew by > 8      +2%          619 -> 639 / 670 -> 702 / 624 -> 666, D 128 full
+#   three consumers instead of two, D 64 full               +15%         437 -> 510 / 443 -> 523 at 1k / 4k
+#   turns by named barriers, D 128 full                     +2%          704 (mbarriers), 707 (none) -> 712 at 4k
+#   turns, three consumers, D 64 full                       0            425 -> 452 / 528 -> 534 / 529 -> 549
+#   tile lists from the host, D 128 causal                  as a counter 444 / 601 / 660 (counter) -> 491 / 675 / 680
+#   head groups of 16 MB, D 128 causal                      16 to 32 MB  as 32; 64: -1%; 128: -15% at 1k
+#   first block of the next tile before this one's end      +3%          487 -> 498 / 671 -> 680 / 688 -> 694, causal
+#   half a block on the diagonal for the first consumer     +3% at 1k    453 -> 466 / 596 -> 598 / 626 -> 643
+#   Q in registers, D 64, two consumers                     +2%          426 -> 457 / 454 -> 488 / 436 -> 473
+#   consumers without rows pass on, D 64 full 1k            +12%         +2%
+# and lost:
+#   blocks of 64 keys, three consumers                      -5%          -17% (D 64), -9% (D 128) at 4k
+#   two score blocks in flight, two consumers               +40%, D 64   454 -> 475; D 128 -8% / 0 / +1%
+#   every 4th or 8th exponential as a cubic                 +5 to 10%    -7 / -4% (D 128), -18 / -14% (D 64)
+#   three stages with the output in Q's buffer, D 128       0            -2%
+#   a stride over tiles, or an atomic counter claimed early best         -5 to -15% causal
+#   256 keys a block, D 64; Q in registers, three consumers -            spill: not run
 VERIFIED = False  # "auto" takes this kernel on compute capability 9.0 once a GPU run has shown it right
 GROUP_BYTES = 16 << 20  # keys and values of the heads worked on together: a third of the L2 of an H200
 ROW_BITS, HEAD_BITS, BATCH_BITS = 20, 24, 19  # of a tile's word, low to high; a negative word ends a list
@@ -118,12 +140,15 @@ def choose(q: torch.Tensor, k: torch.Tensor, options: Options) -> Config:
         """Whether a window's side may cross more than one key block of `unit` query rows."""
         return left or (causal and (options.right > 0 or highest < 0 or highest % unit != 0))
 
+    edge = crossed(64)
     if head_dim > 128:
-        consumers, block_n, stages, ahead, edge = 2, 64, 2, False, crossed(64)
-    elif head_dim > 64 or (causal and k.shape[2] <= 2048) or crossed(64):
-        consumers, block_n, stages, ahead, edge = 2, 128, 2 if head_dim > 64 else 4, True, crossed(128)
+        consumers, block_n, stages, ahead = 2, 64, 2, False
+    elif head_dim > 64:
+        consumers, block_n, stages, ahead = 2, 128, 2, not crossed(128)  # Q in registers leaves too few for two masks
+    elif edge or (causal and k.shape[2] <= 2048):
+        consumers, block_n, stages, ahead, edge = 2, 128, 4, True, crossed(128)
     else:
-        consumers, block_n, stages, ahead, edge = 3, 128, 4, False, False
+        consumers, block_n, stages, ahead = 3, 128, 4, False
     return Config(head_dim, consumers, block_n, stages, group, causal, left, edge, ahead, fixed, late=late)
 
 

@@ -175,7 +175,9 @@ def test_strides_that_descriptors_cannot_hold_are_named():
 @pytest.mark.parametrize("nq, nk, head_dim, options, edge", [
     (4096, 4096, 128, Options(right=0), False), (1000, 1000, 64, Options(right=0), False),
     (1000, 1100, 128, Options(right=0), True), (1024, 1152, 128, Options(right=0), False),
-    (1024, 1088, 256, Options(right=0), False), (1088, 1024, 256, Options(right=0), True),
+    (1024, 1088, 256, Options(right=0), False),
+    (1024, 1088, 128, Options(right=0), False), (1024, 1088, 64, Options(right=0), True),
+    (1088, 1024, 256, Options(right=0), True),
     (1024, 1024, 128, Options(right=5), True), (64, 64, 64, Options(left=0), True), (64, 100, 64, Options(), False)])
 def test_where_one_masked_block_is_not_enough(nq, nk, head_dim, options, edge):
     q, k, _ = given(nq=nq, nk=nk, head_dim=head_dim)
