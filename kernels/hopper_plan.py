@@ -17,8 +17,8 @@ from kernels.errors import UnsupportedCall
 from kernels.options import Options
 from kernels.plan import padded, tma_obstacle
 
-# What was tried: TFLOP/s at N 1k / 4k / 16k, 16,384 tokens in all, hidden size 2048, bfloat16. Measured: H200, Triton 3.6,
-# torch 2.11, each beside the kernel without the change, on an earlier form of this kernel, with a maximum a block.
+# What was tried: TFLOP/s at N 1k / 4k / 16k, 16,384 tokens in all, hidden size 2048, bfloat16. Measured: H200, Triton
+# 3.6, torch 2.11, each beside the kernel without the change, on an earlier form of it, with a maximum a block.
 #   choice, where                                           predicted    measured
 #   output through a buffer of its own, D 128 full          +5%          571 -> 598 at 1k
 #   K a block ahead of V in the loading warp, D 128 full    +1%          591 -> 612 / 644 -> 667 / 604 -> 615
@@ -26,7 +26,7 @@ from kernels.plan import padded, tma_obstacle
 #   three consumers instead of two, D 64 full               +15%         437 -> 510 / 443 -> 523 at 1k / 4k
 #   turns by named barriers, D 128 full                     +2%          704 (mbarriers), 707 (none) -> 712 at 4k
 #   turns, three consumers, D 64 full                       0            425 -> 452 / 528 -> 534 / 529 -> 549
-#   tile lists from the host, D 128 causal                  as a counter 444 / 601 / 660 (counter) -> 491 / 675 / 680
+#   tile lists from the host, D 128 causal                  a counter's  444 / 601 / 660 (counter) -> 491 / 675 / 680
 #   head groups of 16 MB, D 128 causal                      16 to 32 MB  as 32; 64: -1%; 128: -15% at 1k
 #   first block of the next tile before this one's end      +3%          487 -> 498 / 671 -> 680 / 688 -> 694, causal
 #   half a block on the diagonal for the first consumer     +3% at 1k    453 -> 466 / 596 -> 598 / 626 -> 643
