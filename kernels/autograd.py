@@ -16,8 +16,8 @@ from kernels.plan import INTERPRETER, Tuning, check_tuning, override
 
 NAME = "flashscope::flash2"
 OPTIONS = ("int left=-1, int right=-1, float softcap=0.0, float dropout_p=0.0, Tensor? rng=None, Tensor? bias=None, "
-           "Tensor? padding=None, Tensor? slopes=None, Tensor? sinks=None, "  # the fields of Options, in their order
-           "str implementation=\"flash2\"")
+           "Tensor? padding=None, Tensor? slopes=None, Tensor? sinks=None")  # the fields of Options, in their order
+CHOICE = "str implementation=\"flash2\""
 
 
 def pack(tuning: Mapping[str, Any] | None) -> list[int]:
@@ -40,7 +40,8 @@ def _split(options: tuple[Any, ...]) -> tuple[Options, str]:
 
 
 @torch.library.custom_op(NAME, mutates_args=(), schema=(
-    f"(Tensor q, Tensor k, Tensor v, float scale, bool deterministic, int[] tuning, {OPTIONS}) -> (Tensor, Tensor)"))
+    f"(Tensor q, Tensor k, Tensor v, float scale, bool deterministic, int[] tuning, {OPTIONS}, {CHOICE}) -> "
+    "(Tensor, Tensor)"))
 def flash2(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, deterministic: bool, tuning: list[int],
            *options: Any) -> tuple[torch.Tensor, torch.Tensor]:
     """out (B, H, Nq, D) contiguous and lse (B, H, Nq) float32; deterministic is for the backward, options are the
@@ -61,7 +62,7 @@ def _(q: torch.Tensor, *others: Any) -> tuple[torch.Tensor, torch.Tensor]:
 
 @torch.library.custom_op(f"{NAME}_backward", mutates_args=(), schema=(
     "(Tensor dout, Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, Tensor? dlse, float scale, "
-    f"bool deterministic, {OPTIONS}) -> (Tensor, Tensor, Tensor, Tensor)"))
+    f"bool deterministic, {OPTIONS}, {CHOICE}) -> (Tensor, Tensor, Tensor, Tensor)"))
 def flash2_backward(dout: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor,
                     lse: torch.Tensor, dlse: torch.Tensor | None, scale: float, deterministic: bool, *options: Any
                     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
