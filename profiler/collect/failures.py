@@ -165,7 +165,7 @@ def nothing_ran(records: Sequence[Mapping[str, Any]]) -> RunFailed | None:
         return None
     return worker_failure(
         f"No configuration could be run under ncu: {said[0].rstrip('.')}.",
-        remedy="`python -m profiler doctor` checks the packages; `run --no-counters` shows whether it also fails there.",
+        remedy="`python -m profiler doctor` checks the packages; `run --no-counters` shows whether it fails there too.",
         detail="\n".join(said[1:20]),
     )
 
