@@ -83,6 +83,8 @@ def test_the_full_mask_by_hand():
     assert prediction.stage("queries").level_bytes("l2_to_sm") == 2 * q + 2 * stat + 32 * 2 * q
     assert prediction.flops_computed == 7 * 2 * 16 * 4096 * 4096 * 64
     assert prediction.peak_memory_bytes == 3 * q + 2 * stat
+    step = predict(RunConfig("flash2", shape, "backward", {**parameters, "training": True}))  # O and LSE beside them
+    assert step.peak_memory_bytes == 4 * q + 3 * stat
     assert predict(RunConfig("flash2", shape, "backward", {"one_pass": True})).largest_buffer == ("dQ sum", 2 * q)
 
 
