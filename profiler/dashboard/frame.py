@@ -43,6 +43,7 @@ ICON = f"""<svg viewBox="0 0 32 32" xmlns="http://www.w3.org/2000/svg">{MARK.for
 LOGO = f"""<svg viewBox="0 0 190 32" width="190" height="32" xmlns="http://www.w3.org/2000/svg">{MARK}
 <text x="42" y="25" font-family="Inter, system-ui, sans-serif" font-size="23" font-weight="650"
  fill="{{ink}}">FlashScope</text></svg>"""
+WHOLE = "fs.whole"  # whether this run began with the app, not with the page's fragment
 ROOF = {"light": "#0072B2", "dark": "#56B4E9"}
 
 
@@ -95,6 +96,10 @@ h1 {{ text-wrap: balance; }}
 [data-testid="stBaseButton-primary"], [data-testid="stBaseButton-primary"] * {{ color: {on_primary}; }}
 .stApp :is(a, button, summary, label):is(:focus-visible, :has(input:focus-visible)) {{
   outline: 2px solid {focus} !important; outline-offset: 2px; }}
+.fs-pictures button {{ all: unset; cursor: pointer; padding: 0.2rem 0.35rem; border-radius: 0.3rem;
+  text-decoration: underline; }}
+.fs-pictures button:hover {{ color: {focus}; }}
+.fs-pictures button:focus-visible {{ outline: 2px solid {focus}; }}
 [data-testid="stSidebarUserContent"] {{ padding-bottom: 2rem; }}
 </style>"""
 
@@ -102,6 +107,7 @@ h1 {{ text-wrap: balance; }}
 def run(page: Any) -> None:
     """Draw the sidebar and the page; whatever goes wrong ends in a box that says what and what to do."""
     state.begin(page.url_path)
+    st.session_state[WHOLE] = True
     theme = charts.theme()
     st.html(STYLE.format(muted=style.THEMES[theme].muted, on_primary=style.text_on(ROOF[theme]),
                          focus=ROOF[theme]))
@@ -112,8 +118,18 @@ def run(page: Any) -> None:
         state.note(text.ADDED_GONE)
     with boxes.guarded():
         upload.sidebar()
+    _body(page)
+    _settle()
+
+
+@st.fragment
+def _body(page: Any) -> None:
+    """All but the sidebar, a fragment: a choice on the page draws the page anew and nothing around it."""
+    if not st.session_state.pop(WHOLE, False):
+        state.begin(page.url_path)
     notes = st.container()
     with boxes.guarded():
+        page._can_be_called = True  # Streamlit lets a page be drawn once an app run, and a fragment runs without one
         page.run()
     if page.url_path != "present":
         st.session_state[state.CAME_FROM] = page.url_path
@@ -123,7 +139,6 @@ def run(page: Any) -> None:
     if token := store.token():
         state.use(store.TOKEN_PARAMETER, token)
     state.commit()
-    _settle()
 
 
 def _settle() -> None:

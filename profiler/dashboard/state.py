@@ -144,11 +144,17 @@ def select_several(
     return values
 
 
-def words(label: str, name: str, **more: Any) -> str:
-    """Free text held in the link."""
+def said(name: str) -> str:
+    """Free text held in the link, "" where there is none."""
     value = wish(name) or ""
     if value:
         use(name, value)
+    return value
+
+
+def words(label: str, name: str, **more: Any) -> str:
+    """Free text held in the link."""
+    value = said(name)
     key = f"fs.widget.{name}"
     _seed(key, value)
     st.text_input(label, key=key, on_change=_take, args=(name, key), **more)

@@ -82,11 +82,7 @@ NO_COUNTERS = ("{source} was recorded without performance counters: time, memory
 NO_COUNTERS_REMEDY = ("Record it again without `--no-counters`; `python -m profiler doctor` says what the machine "
                       "lacks for that.")
 DOWNLOAD_DATA = "Download the data (CSV)"
-PICTURE = "Picture"
-PICTURE_AS = "File"
-PICTURES = {"svg": "SVG, for slides and print", "png": "PNG, at twice the size"}
-PICTURE_HOW = ("The camera that shows when you point at the figure saves it as this file. Your browser draws it, with "
-               "the line that says where the numbers come from.")
+PICTURE = "Download the picture"
 TO_LAUNCH = "Launch {launch}: every counter of it"
 DOWNLOAD_TABLE_CSV = "Download as CSV"
 DOWNLOAD_TABLE_PARQUET = "Download as parquet"
@@ -271,6 +267,7 @@ IO_QUANTITIES = {
 }
 VALUES = "The values and their predictions"
 WORST = "The ten furthest from their prediction, and what explains them"
+WORST_NONE = "Nothing here has both a measurement and a prediction that it should meet."
 WORST_STAGE, WORST_ALLOWED, WORST_WITHIN, WORST_WHY = "stage", "allowed", "within", "what makes it up"
 YES, NO = "yes", "no"
 VERDICT_COUNTS = {"holds": "{n} hold", "fails": "{n} fail", "cannot tell": "{n} cannot be told"}

@@ -53,7 +53,8 @@ def _frame(bundle: Bundle, shape: AttentionShape, implementation: str, direction
         row: dict[str, Any] = {"config_id": config_id, "implementation": implementation, "status": "ok",
                                **{k: knobs.get(k) for k in KNOBS}}
         if mine:
-            row |= {"time": mine[0]["median_ns"], "status": mine[0]["status"], "time_kind": "unprofiled median"}
+            row |= {"time": mine[0]["median_ns"], "status": mine[0]["status"], "time_kind": "unprofiled median",
+                    "peak_memory": mine[0]["peak_memory_bytes"]}
         elif not timed:
             row |= {"time": select.summed(launches, "duration_ns"), "time_kind": "under the profiler"}
         if launches:  # the longest launch stands for a call of several

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import secrets
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from profiler.dashboard import text
 from profiler.errors import FlashScopeError
 
 log = logging.getLogger("flashscope")
+LAZY = "on_change" in inspect.signature(st.expander).parameters  # newer Streamlit tells whether an expander is open
 
 
 class EndOfPage(Exception):
@@ -45,6 +47,17 @@ def plain(words: str) -> str:
     words = words.replace("://", ":\u2060//").replace("www.", "www\u2060.")  # else a bare address becomes a link
     entities = {"<": "&lt;", ">": "&gt;", ":": "&#58;"}
     return "".join(entities.get(c, f"\\{c}" if c in "\\`*_{}[]()#+!|$~" else c) for c in words)
+
+
+@contextmanager
+def folded(label: str, key: str, *, expanded: bool = False, icon: str | None = None) -> Iterator[bool]:
+    """An expander; yields whether to make its content, which a closed one need neither compute nor send."""
+    if not LAZY:
+        with st.expander(label, expanded=expanded, icon=icon):
+            yield True
+        return
+    with st.expander(label, expanded=expanded, icon=icon, key=f"fs.fold.{key}", on_change="rerun") as inside:
+        yield bool(inside.open)
 
 
 def error(what: str, remedy: str = "", detail: str = "") -> None:

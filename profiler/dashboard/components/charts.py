@@ -19,6 +19,8 @@ from profiler.figures.canvas import to_frame
 from profiler.figures.ready import Ready, ready
 from profiler.figures.spreadsheet import csv
 
+SCRIPTS = "unsafe_allow_javascript" in inspect.signature(st.html).parameters
+LATER = "callable" in (st.download_button.__doc__ or "")
 ALT = "alt" in inspect.signature(st.plotly_chart).parameters  # newer Streamlit gives a chart a name for screen readers
 
 
@@ -27,13 +29,33 @@ def theme() -> str:
     return "dark" if st.context.theme.type == "dark" else "light"
 
 
+# Plotly draws the picture in the browser: a button presses the camera of the figure before it, in the wished format
+PICTURES = f"""<span class="fs-pictures">{text.PICTURE}
+<button type="button" data-picture="svg" aria-label="{text.PICTURE} (SVG)">SVG</button>
+<button type="button" data-picture="png" aria-label="{text.PICTURE} (PNG)">PNG</button></span>""" + """<script>
+if (!window.fsPictures) {
+  window.fsPictures = true;
+  document.addEventListener("click", event => {
+    const button = event.target.closest("[data-picture]");
+    if (!button) return;
+    const above = [...document.querySelectorAll(".js-plotly-plot")].filter(
+      plot => plot.compareDocumentPosition(button) & Node.DOCUMENT_POSITION_FOLLOWING).pop();
+    if (!above) return;
+    const options = above._context.toImageButtonOptions, form = button.dataset.picture;
+    above._context.toImageButtonOptions = {...options, format: form, scale: form === "png" ? 2 : 1};
+    above.querySelector(".modebar-btn[data-title^='Download']").click();
+    above._context.toImageButtonOptions = options;
+  });
+}
+</script>"""
+
+
 @dataclass(frozen=True)
 class Drawn:
-    """A figure as it is kept: ready to send, the table of what it draws, that table as CSV; title and subtitle."""
+    """A figure as it is kept: ready to send, the table of what it draws; title and subtitle."""
 
     figure: Any
     frame: pd.DataFrame
-    csv: bytes
     title: str
     subtitle: str
 
@@ -52,8 +74,7 @@ def show(source: store.Source | tuple[store.Source, ...], function: Callable[...
     label = "-".join(s.label for s in source) if isinstance(source, tuple) else source.label
     name = filename(f"{key}-{label}")
     chart = f"chart.{key}"
-    form = state.choose("picture", list(text.PICTURES), "svg")
-    picture = {"format": form, "filename": name, "width": style.SIZES["page"].width, "scale": 2 if form == "png" else 1,
+    picture = {"format": "svg", "filename": name, "width": style.SIZES["page"].width,
                "height": drawn.figure.to_dict()["layout"]["height"]}
     named: dict[str, Any] = {"alt": drawn.title} if ALT else {}
     st.plotly_chart(
@@ -61,11 +82,10 @@ def show(source: store.Source | tuple[store.Source, ...], function: Callable[...
         config={"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"],
                 "toImageButtonOptions": picture}, **named)
     with st.container(horizontal=True, vertical_alignment="center"):
-        st.download_button(text.DOWNLOAD_DATA, drawn.csv, f"{name}.csv", "text/csv", key=f"data.{key}",
-                           type="tertiary", icon=":material/download:", on_click="ignore")
-        with st.popover(text.PICTURE, icon=":material/photo_camera:"):
-            state.select(text.PICTURE_AS, "picture", text.PICTURES, "svg", st.radio, at=key, horizontal=True)
-            st.caption(text.PICTURE_HOW)
+        st.download_button(text.DOWNLOAD_DATA, later(lambda: csv(drawn.frame)), f"{name}.csv", "text/csv",
+                           key=f"data.{key}", type="tertiary", icon=":material/download:", on_click="ignore")
+        if SCRIPTS:
+            st.html(PICTURES, width="content", unsafe_allow_javascript=True)
         launch = _clicked(chart)
         if launch is not None and not isinstance(source, tuple):
             state.put("launch", str(launch))
@@ -83,17 +103,20 @@ def _clicked(chart: str) -> int | None:
 
 def _draw(bundle: Any, function: Callable[..., Any], *arguments: Any, **named: Any) -> Drawn:
     figure = function(bundle, *arguments, **named)
-    words = {note.name: _plain(note.text) for note in figure.layout.annotations}
-    frame = to_frame(figure)
-    said = memory_kind.of(bundle)
-    spec = memory_kind.called(ready(figure).to_dict(), said)
-    title, subtitle = (memory_kind.called(words.get(name, ""), said) for name in ("title", "subtitle"))
-    return Drawn(Ready(spec), frame, csv(frame), title, subtitle)
+    spec = memory_kind.called(ready(figure).to_dict(), memory_kind.of(bundle))
+    words = {note.get("name"): note["text"] for note in spec["layout"]["annotations"]}
+    title, subtitle = (_plain(words.get(name, "")) for name in ("title", "subtitle"))
+    return Drawn(Ready(spec), to_frame(figure), title, subtitle)
 
 
 def _plain(words: str) -> str:
     """The text of a figure's label without its markup."""
     return html.unescape(re.sub(r"<br>", " ", words).replace("<b>", "").replace("</b>", ""))
+
+
+def later(make: Callable[[], bytes]) -> Any:
+    """What a download button hands out, made when it is clicked where this version of Streamlit can."""
+    return make if LATER else make()
 
 
 def filename(words: str) -> str:

@@ -12,7 +12,7 @@ import streamlit as st
 from profiler import devices
 from profiler.bundle import Bundle
 from profiler.dashboard import state, store, text
-from profiler.dashboard.components import tables
+from profiler.dashboard.components import boxes, tables
 from profiler.figures import labels, memory_kind, units
 from profiler.figures import roofline_words as say
 from profiler.figures.ceilings import ENTRIES, clock_note, device_roofs, typed
@@ -60,11 +60,13 @@ def own_roofs(source: store.Source, bundle: Bundle) -> Entered:
     """Two boxes for peaks that the visitor knows, held in the link; open where no data sheet is known by that name."""
     gpu, known = known_gpu(bundle)
     found: dict[str, float] = {}
-    with st.expander(text.OWN_ROOFS, expanded=not known):
-        st.caption(text.OWN_ROOFS_LEAD[not known].format(gpu=gpu))
+    with boxes.folded(text.OWN_ROOFS, "own-roofs", expanded=not known) as open_:
+        if open_:
+            st.caption(text.OWN_ROOFS_LEAD[not known].format(gpu=gpu))
         with st.container(horizontal=True):
             for name, (_, factor, _) in ENTRIES.items():
-                said = state.words(text.OWN_ROOF[name], f"roof-{name}-{source.key}", width=220)
+                parameter = f"roof-{name}-{source.key}"
+                said = state.words(text.OWN_ROOF[name], parameter, width=220) if open_ else state.said(parameter)
                 value = _number(said)
                 if value is not None:
                     found[name] = value * factor

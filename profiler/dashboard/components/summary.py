@@ -10,7 +10,7 @@ import streamlit as st
 from profiler import evidence
 from profiler.bundle import Bundle
 from profiler.dashboard import store, text
-from profiler.dashboard.components import tables
+from profiler.dashboard.components import boxes, tables
 from profiler.dashboard.components.cards import Card
 from profiler.evidence import Faster, Headline, Side
 from profiler.evidence.claim import tile
@@ -139,8 +139,10 @@ def _occupancy(h: Headline) -> Card:
 
 def beside_matmuls(source: store.Source, shape: AttentionShape | None, direction: str) -> None:
     """Folded: work beside the matmuls, and FlashAttention-1 beside 2 or why not."""
-    rows = store.derive(source, evidence.beside_matmuls, shape, direction)
-    with st.expander(text.BESIDE_MATMULS):
+    with boxes.folded(text.BESIDE_MATMULS, "matmuls") as open_:
+        if not open_:
+            return
+        rows = store.derive(source, evidence.beside_matmuls, shape, direction)
         st.caption(text.BESIDE_MATMULS_WHY)
         st.dataframe(pd.DataFrame([{
             text.IMPLEMENTATION: labels.implementation(w.implementation),
@@ -155,7 +157,9 @@ def beside_matmuls(source: store.Source, shape: AttentionShape | None, direction
 
 def paper() -> None:
     """Folded: the table that the FlashAttention paper prints, beside what its algorithms must move."""
-    with st.expander(text.PAPER):
+    with boxes.folded(text.PAPER, "paper") as open_:
+        if not open_:
+            return
         size = dict(theory.PAPER)
         st.caption(text.PAPER_LEAD.format(**{name: units.whole(value) for name, value in size.items()}))
         tables.wrapped(paper_rows(), "paper")
@@ -178,10 +182,14 @@ def paper_rows() -> pd.DataFrame:
 
 def worst(source: store.Source, quantity: str) -> None:
     """Folded: the ten stages furthest from their prediction, each with what explains the difference."""
-    rows = store.derive(source, furthest, quantity)
-    if len(rows):
-        with st.expander(text.WORST):
+    with boxes.folded(text.WORST, "worst") as open_:
+        if not open_:
+            return
+        rows = store.derive(source, furthest, quantity)
+        if len(rows):
             st.dataframe(rows, hide_index=True)
+        else:
+            st.caption(text.WORST_NONE)
 
 
 def furthest(bundle: Bundle, quantity: str, count: int = 10) -> pd.DataFrame:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -33,7 +33,6 @@ DENSE = """<style>
 </style>"""
 
 PAGE = 500  # rows of launches that a browser gets at once
-LATER = "callable" in (st.download_button.__doc__ or "")
 
 # what an empty cell shows, where this version of Streamlit can say it
 EMPTY: dict[str, Any] = {"placeholder": "–"} if "placeholder" in inspect.signature(st.dataframe).parameters else {}
@@ -188,11 +187,6 @@ def pick(shown: pd.DataFrame, keys: Sequence[Any], name: str, columns: dict[str,
 
     st.dataframe(shown, hide_index=True, column_config=columns, key=key, on_select=take, selection_mode="single-row",
                  height=min(35 * (len(shown) + 1) + 3, 460), **EMPTY)
-
-
-def later(make: Callable[[], bytes]) -> Any:
-    """What a download button hands out, made when it is clicked where this version of Streamlit can."""
-    return make if LATER else make()
 
 
 def parquet(frame: pd.DataFrame) -> bytes:

@@ -29,17 +29,20 @@ for source in everything.values():
         for line in tables.contents(bundle):
             st.markdown(line)
         if bundle.notes:
-            with st.expander(text.NOTES.format(count=labels.count(len(bundle.notes), "note"))):
-                for note in bundle.notes:
-                    st.markdown(f"- {boxes.plain(note)}")
+            title = text.NOTES.format(count=labels.count(len(bundle.notes), "note"))
+            with boxes.folded(title, f"notes.{source.key}") as open_:
+                if open_:
+                    st.markdown("\n".join(f"- {boxes.plain(note)}" for note in bundle.notes))
         if ceilings := bundle.profile.get("ceilings"):
             st.markdown(f"**{text.CEILINGS}**")
             st.dataframe(tables.ceilings(ceilings), hide_index=True, width="content")
-        with st.expander(text.PROFILE_JSON):
-            st.code(json.dumps(bundle.profile, indent=1, ensure_ascii=False, default=str), language="json")
+        with boxes.folded(text.PROFILE_JSON, f"profile.{source.key}") as open_:
+            if open_:
+                st.code(json.dumps(bundle.profile, indent=1, ensure_ascii=False, default=str), language="json")
 honest.forms()
-with st.expander(text.COLUMNS_TITLE):
-    st.markdown(text.COLUMNS_LEAD)
-    for name in ("launches", "timings", "metrics"):
-        st.markdown(f"`{name}`")
-        st.dataframe(tables.schema(name), hide_index=True)
+with boxes.folded(text.COLUMNS_TITLE, "columns") as open_:
+    if open_:
+        st.markdown(text.COLUMNS_LEAD)
+        for name in ("launches", "timings", "metrics"):
+            st.markdown(f"`{name}`")
+            st.dataframe(tables.schema(name), hide_index=True)

@@ -26,8 +26,9 @@ if len(differing):
     st.info(text.COMPARE_DIFFERS.format(names=", ".join(differing)), icon=":material/compare_arrows:")
 if shape and (lacking := store.derive(sources, compare.without, shape, direction)):
     st.caption(boxes.plain(text.COMPARE_WITHOUT.format(names=labels.join(lacking))))
-with st.expander(text.COMPARE_RECORDED):
-    st.dataframe(recorded, hide_index=True)
+with boxes.folded(text.COMPARE_RECORDED, "recorded") as open_:
+    if open_:
+        st.dataframe(recorded, hide_index=True)
 charts.show(sources, compare.shared_roofline, shape, direction, level=level, view=under, key="compare")
 if shape:
     st.dataframe(store.derive(sources, compare.numbers, shape, direction), hide_index=True)

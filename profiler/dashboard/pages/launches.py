@@ -40,9 +40,9 @@ tables.pick(shown, page["launch"].tolist(), "launch", tables.config("launches", 
 
 name = charts.filename(f"launches-{view.source.label}")
 with st.container(horizontal=True):
-    st.download_button(text.DOWNLOAD_TABLE_CSV, tables.later(lambda: csv(found)), f"{name}.csv", "text/csv",
+    st.download_button(text.DOWNLOAD_TABLE_CSV, charts.later(lambda: csv(found)), f"{name}.csv", "text/csv",
                        on_click="ignore", icon=":material/download:")
-    st.download_button(text.DOWNLOAD_TABLE_PARQUET, tables.later(lambda: tables.parquet(found)), f"{name}.parquet",
+    st.download_button(text.DOWNLOAD_TABLE_PARQUET, charts.later(lambda: tables.parquet(found)), f"{name}.parquet",
                        on_click="ignore", icon=":material/download:")
 
 chosen = state.choose("launch", [str(n) for n in launches["launch"]], "") if state.wish("launch") else ""

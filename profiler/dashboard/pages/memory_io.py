@@ -31,8 +31,9 @@ if show == "scaling":
     drawn = charts.show(view.source, scaling, view.shape, quantity, view.implementations, direction=view.direction,
                         key="memory")
     if len(drawn):
-        with st.expander(text.VALUES):
-            st.dataframe(tables.over_n(drawn), hide_index=True)
+        with boxes.folded(text.VALUES, "values") as open_:
+            if open_:
+                st.dataframe(tables.over_n(drawn), hide_index=True)
 elif show == "theorem":
     blocked = [name for name in view.available if not name.startswith(("naive", "sdpa"))]
     if not blocked:
@@ -50,7 +51,8 @@ else:
     figure = {"traffic": traffic, "pyramid": pyramid, "bounds": time_bounds}[show]
     charts.show(view.source, figure, view.shape, view.implementations, direction=view.direction, key=show)
     if show == "pyramid":
-        with st.expander(text.PYRAMID):
-            levels = store.derive(view.source, evidence.pyramid, view.shape, view.direction)
-            st.dataframe(tables.pyramid(levels), hide_index=True)
+        with boxes.folded(text.PYRAMID, "pyramid") as open_:
+            if open_:
+                levels = store.derive(view.source, evidence.pyramid, view.shape, view.direction)
+                st.dataframe(tables.pyramid(levels), hide_index=True)
         summary.beside_matmuls(view.source, view.shape, view.direction)

@@ -30,10 +30,14 @@ roles.panel(view.source)
 points = figure[figure["kind"] == "point"] if "kind" in figure else figure
 absent = points[points["why_not_drawn"].notna()] if len(points) else points
 if len(absent):
-    with st.expander(text.NOT_DRAWN.format(count=labels.count(len(absent), "launch", "launches"))):
-        st.dataframe(tables.named(absent[rooflines.NOT_DRAWN]), hide_index=True)
+    title = text.NOT_DRAWN.format(count=labels.count(len(absent), "launch", "launches"))
+    with boxes.folded(title, "absent") as open_:
+        if open_:
+            st.dataframe(tables.named(absent[rooflines.NOT_DRAWN]), hide_index=True)
 if len(points) > len(absent):
-    with st.expander(text.POINTS):
-        st.dataframe(rooflines.numbers(points), hide_index=True)
-with st.expander(text.ROOFS_TITLE):
-    st.dataframe(store.derive(view.source, rooflines.roofs_table, entered), hide_index=True)
+    with boxes.folded(text.POINTS, "points") as open_:
+        if open_:
+            st.dataframe(rooflines.numbers(points), hide_index=True)
+with boxes.folded(text.ROOFS_TITLE, "roofs") as open_:
+    if open_:
+        st.dataframe(store.derive(view.source, rooflines.roofs_table, entered), hide_index=True)

@@ -28,12 +28,14 @@ if show == "n":
         with st.expander(text.SCALING_SLOPES, expanded=True):
             tables.wrapped(slopes, "slopes")
     if len(drawn):
-        with st.expander(text.VALUES):
-            st.dataframe(tables.over_n(drawn), hide_index=True)
+        with boxes.folded(text.VALUES, "values") as open_:
+            if open_:
+                st.dataframe(tables.over_n(drawn), hide_index=True)
 else:
     charts.show(view.source, bars, view.shape, view.implementations, ("time", "tflops", "peak_memory"),
                 direction=view.direction, key="bars")
-    rows = tables.of_shape(view.bundle.timings, view.shape, view.direction, view.implementations)
-    with st.expander(text.TIMINGS_TABLE):
-        st.dataframe(rows[tables.collected(rows)], hide_index=True, column_config=tables.config("timings", rows),
-                     **tables.EMPTY)
+    with boxes.folded(text.TIMINGS_TABLE, "timings") as open_:
+        if open_:
+            rows = tables.of_shape(view.bundle.timings, view.shape, view.direction, view.implementations)
+            st.dataframe(rows[tables.collected(rows)], hide_index=True, column_config=tables.config("timings", rows),
+                         **tables.EMPTY)

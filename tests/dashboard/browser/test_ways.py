@@ -69,9 +69,8 @@ def test_a_speaker_chooses_a_shape_sends_the_link_and_takes_picture_and_data(pag
         page.get_by_role("button", name=text.DOWNLOAD_DATA).first.click()
     table = Path(download.value.path()).read_text(encoding="utf-8").splitlines()
     assert table[0].startswith("implementation,stage,") and len(table) > 5
-    page.locator(".js-plotly-plot").first.hover()
     with page.expect_download() as download:
-        page.locator(".modebar-btn[data-title*='Download']").first.click()
+        page.get_by_role("button", name=f"{text.PICTURE} (SVG)").first.click()
     picture = Path(download.value.path()).read_text(encoding="utf-8")
     assert download.value.suggested_filename.endswith(".svg") and picture.lstrip().startswith("<svg")
     assert 'width="1200"' in picture and "Synthetic GPU" in picture, "without the line that says where it comes from"
@@ -94,11 +93,10 @@ def test_a_chosen_shape_stays_in_its_box_from_page_to_page(page, address):
 
 
 def test_a_picture_can_be_a_png_of_twice_the_size(page, address):
-    page.goto(f"{address}/?picture=png")
+    page.goto(address)
     settled(page)
-    page.locator(".js-plotly-plot").first.hover()
     with page.expect_download() as download:
-        page.locator(".modebar-btn[data-title*='Download']").first.click()
+        page.get_by_role("button", name=f"{text.PICTURE} (PNG)").first.click()
     picture = Path(download.value.path()).read_bytes()
     assert picture[:8] == b"\x89PNG\r\n\x1a\n" and int.from_bytes(picture[16:20], "big") == 2 * 1200
 
@@ -145,8 +143,8 @@ def test_an_address_that_leads_nowhere_lists_the_pages(page, address):
     assert page.get_by_role("dialog").count() == 0
     main.get_by_role("link", name=text.ROOFLINE).click()
     page.wait_for_url("**/roofline?**")
-    page.goto(f"{address}/evidence?picture=png")  # the first page is at /
-    page.wait_for_url(lambda url: url.startswith(f"{address}/?") and "picture=png" in url)
+    page.goto(f"{address}/evidence?mask=full")  # the first page is at /
+    page.wait_for_url(lambda url: url.startswith(f"{address}/?") and "mask=full" in url)
     page.locator("h1", has_text="HBM").wait_for()
     assert page.get_by_role("dialog").count() == 0
 

@@ -12,6 +12,7 @@ from profiler.dashboard import state, store
 from profiler.dashboard.components import charts
 from profiler.figures import units
 from profiler.figures.canvas import to_frame
+from profiler.figures.ready import ready
 from profiler.figures.spreadsheet import csv
 from profiler.learn import words
 
@@ -33,14 +34,14 @@ def language() -> str:
 def figure(drawn: Any, key: str) -> None:
     """Draw a figure of this page with the download of what it draws."""
     name = charts.filename(f"learn-{key}")
-    st.plotly_chart(drawn, width="stretch", theme=None, key=f"chart.learn.{key}",
+    st.plotly_chart(ready(drawn), width="stretch", theme=None, key=f"chart.learn.{key}",
                     config={"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"],
                             "toImageButtonOptions": {"format": "svg", "filename": name}})
     frame = to_frame(drawn)
     if len(frame):
         label = words.read(language(), "page")("download")
-        st.download_button(label, csv(frame), f"{name}.csv", "text/csv", key=f"data.learn.{key}", type="tertiary",
-                           icon=":material/download:", on_click="ignore")
+        st.download_button(label, charts.later(lambda: csv(frame)), f"{name}.csv", "text/csv", key=f"data.learn.{key}",
+                           type="tertiary", icon=":material/download:", on_click="ignore")
 
 
 def cards(entries: Sequence[tuple[str, str, str]]) -> None:
