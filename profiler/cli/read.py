@@ -49,7 +49,7 @@ def _contents(made: Bundle) -> str:
 
 
 def table(source: Source, form: Annotated[str, typer.Option("--format", help="csv, json or parquet.")] = "csv") -> None:
-    """Print the tidy launches table, and nothing else, on standard output.
+    """Print the tidy launches table, and nothing else, on standard output. What a file lacks goes to standard error.
 
     Example: python -m profiler table report.ncu-rep --format json
     """
@@ -57,7 +57,9 @@ def table(source: Source, form: Annotated[str, typer.Option("--format", help="cs
 
     if form not in ("csv", "json", "parquet"):
         raise BadInput(f"--format: expected csv, json or parquet, got {form!r}.")
-    launches = _load(source).launches
+    bundle = _load(source)
+    _say(bundle)
+    launches = bundle.launches
     if form == "json":
         print(json.dumps(records(launches), indent=1, ensure_ascii=False))
     elif form == "csv":
@@ -74,6 +76,7 @@ def evidence(source: Source, as_json: Json = False) -> None:
     from profiler.evidence import evaluate, shared_cause
 
     bundle = _load(source)
+    _say(bundle)
     claims = evaluate(bundle)
     if as_json:
         print(json.dumps([claim.to_json() for claim in claims], indent=1, ensure_ascii=False))
@@ -99,6 +102,16 @@ def scrub(
         raise BadInput(f"--out: expected a new file, got {target.name}, which is there already.")
     changed = scrub_file(file, target)
     print(f"{target} ({changed} bytes replaced)")
+
+
+def _say(bundle: Bundle) -> None:
+    """On standard error what reading had to say: what is missing, damaged or kept apart. Notes that a recording made
+    stay in it."""
+    from profiler.apart import PREFIX
+
+    for note in bundle.notes:
+        if bundle.profile.get("kind") == "report" or note.startswith(PREFIX):
+            print(f"note: {note}", file=sys.stderr)
 
 
 def _load(path: Path) -> Bundle:

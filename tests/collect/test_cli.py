@@ -29,6 +29,14 @@ def test_table_prints_the_table_and_nothing_else(cli):
     assert [row["duration_ns"] for row in rows] == [3968, 4224, 4192, 3968, 3968]
 
 
+def test_table_says_on_standard_error_what_a_cut_file_lacks(cli, tmp_path):
+    whole = (REPORTS.parent / "exports" / "long_details_with_rules_ragged.csv").read_bytes()
+    (tmp_path / "cut.csv").write_bytes(whole[:len(whole) * 3 // 4])
+    done = cli("table", str(tmp_path / "cut.csv"), "--format", "json")
+    assert done.returncode == 0 and len(json.loads(done.stdout)) == 1
+    assert done.stderr.startswith("note: ") and "cut short" in done.stderr
+
+
 def test_table_as_csv(cli):
     lines = cli("table", str(REPORTS / "h100_five_kernels.ncu-rep")).stdout.splitlines()
     assert lines[0].startswith("source,launch,range,domain,kernel") and len(lines) == 6
