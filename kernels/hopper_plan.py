@@ -22,7 +22,7 @@ from kernels.plan import padded, tma_obstacle
 #   choice, where                                           predicted    measured
 #   output through a buffer of its own, D 128 full          +5%          571 -> 598 at 1k
 #   K a block ahead of V in the loading warp, D 128 full    +1%          591 -> 612 / 644 -> 667 / 604 -> 615
-#   rescale the output only when a maximum grew by > 8      +2%          619 -> 639 / 670 -> 702 / 624 -> 666, D 128 full
+#   rescale only when a maximum grew by > 8, D 128 full    +2%          619 -> 639 / 670 -> 702 / 624 -> 666
 #   three consumers instead of two, D 64 full               +15%         437 -> 510 / 443 -> 523 at 1k / 4k
 #   turns by named barriers, D 128 full                     +2%          704 (mbarriers), 707 (none) -> 712 at 4k
 #   turns, three consumers, D 64 full                       0            425 -> 452 / 528 -> 534 / 529 -> 549
