@@ -20,6 +20,7 @@ WORDS = {  # a parameter and its value as JSON
     "staged false": "one loop, the edge inside", "ordered false": "rows and heads as they come",
     "tma false": "pointers, no TMA descriptors", "tma true": "TMA descriptors",
     "one_pass true": "one pass, dQ by atomics", "one_pass false": "two passes, no atomics",
+    "deterministic true": "sums in a fixed order",
     "attn_bias true": "a bias for every head", "attn_bias 1": "one bias for all heads",
 }
 NONE = ("Needs configurations that differ from one of them in a single parameter, that one run without any: "
