@@ -60,9 +60,10 @@ def flash_attention(
 
     Gradients reach q, k, v and sinks from out and from the LSE (attn_bias and alibi_slopes have none: UnsupportedCall);
     those of k and v are summed over the heads of a group in float32. Under torch.autocast q, k, v are cast to its
-    dtype. `deterministic` forbids atomics; no configuration that the tables choose has any, so results and gradients
-    are bitwise the same from run to run with or without it.
-    tuning: any of block_m, block_n, num_warps, num_stages, tma; the rest comes from the tables in kernels.plan.
+    dtype. `deterministic` forbids atomics: without it hopper's backward sums dq in any order; all else is bitwise the same
+    from run to run with or without it.
+    tuning: any of block_m, block_n, num_warps, num_stages, tma; the rest comes from the tables in kernels.plan; with
+    implementation "hopper" its switches (kernels.hopper_plan.SWITCHES), false to turn one off.
     What is not supported raises UnsupportedCall by name, before anything is launched.
     """
     if (name := elsewhere(implementation, block_mask)) is not None:
@@ -100,7 +101,7 @@ def forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, scale: float, 
     if select(q, k, v, options, scale, cc, implementation, tuning)[0] == "hopper":
         from kernels import hopper
 
-        return hopper.forward(q, k, v, choose_hopper(q, k, options), scale=scale, left=options.left,
+        return hopper.forward(q, k, v, choose_hopper(q, k, options, tuning), scale=scale, left=options.left,
                               right=options.right)
     from kernels import flash2
 
@@ -128,7 +129,7 @@ def explain(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **options: Any) -
     chosen, reason = select(q, k, v, on, scale, cc, settings["implementation"], settings["tuning"])
     first = f"implementation={settings['implementation']!r}: {reason}"
     if chosen == "hopper":
-        return Explanation(chosen, "tma", choose_hopper(q, k, on).parameters, (first, *told(on)))
+        return Explanation(chosen, "tma", choose_hopper(q, k, on, settings["tuning"]).parameters, (first, *told(on)))
     plan = choose(q, k, v, causal=settings["causal"], cc=cc, tuning=settings["tuning"], options=on)
     return Explanation("flash2", plan.path, vars(plan.tuning).copy(), (first, *plan.why, *told(on)))
 

@@ -36,14 +36,13 @@ from kernels.gluon_names import (
     warpgroup_mma_wait,
 )
 from kernels.hopper_plan import HEAD_BITS, ROW_BITS, Config, group_of, tile_lists
+from kernels.hopper_softmax import INFINITY, LARGEST, _lanes, _masked, _raise, _rescale, _weights
 
 LOG2_E = math.log2(math.e)
 LN_2 = gl.constexpr(math.log(2.0))
 TURN = gl.constexpr(NAMED_BARRIERS[0])
 ROW_FIELD, HEAD_FIELD, ROW_SHIFT, HEAD_SHIFT = (
     gl.constexpr(n) for n in ((1 << ROW_BITS) - 1, (1 << HEAD_BITS) - 1, ROW_BITS, ROW_BITS + HEAD_BITS))
-INFINITY = gl.constexpr(float("inf"))
-LARGEST = gl.constexpr(2.0**72)  # a row's sum from here on may hide an overflow of P: see _raise
 
 
 # Layouts, of a warpgroup: scores and output as the tensor cores leave them; P and Q as operands in registers.
@@ -135,121 +134,11 @@ def _loader(tensors, barriers, buffers, call, P: gl.constexpr):
         word = following
 
 
-# ---- softmax, in registers: m, sums and alpha are (64, 8), a row's part in each of four lanes -----------------------
-@gluon.jit
-def _masked(s, column, row, nk, lowest, highest, P: gl.constexpr, N: gl.constexpr, LAYOUT: gl.constexpr):
-    """Scores with the hidden ones at -inf."""
-    columns = column + gl.arange(0, N, layout=gl.SliceLayout(0, LAYOUT))[None, :]
-    rows = row + gl.arange(0, 64, layout=gl.SliceLayout(1, LAYOUT))[:, None]
-    if P.causal:
-        visible = columns <= rows + highest
-        if P.edge:
-            visible = visible & (columns < nk)
-        if P.left:
-            visible = visible & (columns >= rows + lowest)
-    else:
-        visible = columns < nk
-        if P.left:
-            visible = visible & (columns >= rows + lowest)
-    return gl.where(visible, s, -INFINITY)
-
-
-@gluon.jit
-def _lanes(s, N: gl.constexpr):
-    """(64, N) as (64, N / 8, 8): the middle axis lies inside a thread."""
-    return gl.reshape(s, [64, N // 8, 8])
-
-
-@gluon.jit
-def _row_maximum(s, scale_log2, like):
-    """A row's maximum in each of its lanes, (64, 8)."""
-    m = gl.max(s, 1) * scale_log2
-    return gl.convert_layout(m, gl.SliceLayout(1, like.type.layout))[:, None] + gl.zeros_like(like)
-
-
-@constexpr_function
-def _raise_code():
-    """PTX for a thread's four sums, $0 to $3 (two rows, two columns), and m, $4 to $7; alpha is $8 to $11.
-
-    Where a row's sum has passed 2^8, m rises by k, the whole number with 2^k <= sum, and alpha = 2^-k: exact. In a warp
-    without such a row alpha is 1. A sum beyond 2^72 becomes infinite: P may have overflowed, so _repair does the row
-    again.
-    """
-    ones = " ".join(f"mov.f32 ${8 + i}, 0f3F800000;" for i in range(4))
-    code = (f"{{ .reg .pred over, any, lost; .reg .f32 a, b, f, k; {ones} max.f32 a, $0, $1; max.f32 b, $2, $3; "
-            "max.f32 f, a, b; setp.gt.f32 over, f, 0f43800000; vote.sync.any.pred any, over, 0xffffffff; "
-            "@!any bra DONE; ")
-    for row, most in ((0, "a"), (2, "b")):
-        for lane in (1, 2):
-            code += f"shfl.sync.bfly.b32 f, {most}, {lane}, 31, 0xffffffff; max.f32 {most}, {most}, f; "
-        code += (f"lg2.approx.f32 k, {most}; cvt.rmi.f32.f32 k, k; max.f32 k, k, 0f00000000; neg.f32 f, k; "
-                 f"ex2.approx.f32 f, f; setp.gt.f32 lost, {most}, 0f63800000; ")
-        for i in (row, row + 1):
-            code += (f"mov.f32 ${8 + i}, f; add.f32 ${4 + i}, ${4 + i}, k; mul.f32 ${i}, ${i}, f; "
-                     f"selp.f32 ${i}, 0f7F800000, ${i}, lost; ")
-    return code + "DONE: }"
-
-
-@gluon.jit
-def _raise(sums, m):
-    """l and m with m raised where it has fallen far behind, and alpha, by which the output must follow."""
-    CONSTRAINTS: gl.constexpr = "=f,=f,=f,=f,=f,=f,=f,=f,=&f,=&f,=&f,=&f,0,1,2,3,4,5,6,7"
-    return gl.inline_asm_elementwise(_raise_code(), CONSTRAINTS, [sums, m], dtype=(gl.float32, gl.float32, gl.float32),
-                                     is_pure=False, pack=4)
-
-
-@constexpr_function
-def _rescale_code(n):
-    """PTX that multiplies a thread's n accumulators, of two rows, by alpha unless that is 1 in the whole warp."""
-    code = (f"{{ .reg .pred q, r; setp.ne.f32 q, ${2 * n}, 0f3F800000; setp.ne.or.f32 q, ${2 * n + 2}, 0f3F800000, q; "
-            "vote.sync.any.pred r, q, 0xffffffff; @!r bra DONE; ")
-    return code + " ".join(f"mul.f32 ${i}, ${i}, ${2 * n + i};" for i in range(n)) + " DONE: }"
-
-
-@constexpr_function
-def _rescale_constraints(n):
-    return ",".join(["=f"] * n + [str(i) for i in range(n)] + ["f"] * n)
-
-
-@gluon.jit
-def _rescale(acc, alpha, D: gl.constexpr):
-    """acc (64, D) times alpha (64, 8)."""
-    N: gl.constexpr = 64 if D > 128 else D // 2
-    parts = _lanes(acc, D)
-    alpha = gl.convert_layout(alpha, gl.SliceLayout(1, parts.type.layout))
-    parts, factor = gl.broadcast(parts, gl.expand_dims(alpha, 1))
-    parts = gl.inline_asm_elementwise(_rescale_code(N), _rescale_constraints(N), [parts, factor], dtype=gl.float32,
-                                      is_pure=False, pack=N)
-    return gl.convert_layout(gl.reshape(parts, [64, D]), acc.type.layout)
-
-
-@gluon.jit
-def _weights(s, m, sums, scale_log2, N: gl.constexpr, FIXED: gl.constexpr, MASKED: gl.constexpr):
-    """P (64, N) of scores, with the m and sums after them, and alpha (1 with FIXED: m stays as it is)."""
-    alpha = 1.0
-    if FIXED:
-        used = m
-    else:
-        before = m
-        high = _row_maximum(s, scale_log2, m)
-        m = gl.where(high > m + 8.0, high, m)  # P may reach 2^8: then alpha is 1 nearly always
-        used = m
-        if MASKED:  # a row that has seen no key yet: -inf - (-inf) is NaN
-            used = gl.where(m == -INFINITY, 0.0, m)
-        alpha = gl.exp2(before - used)
-        sums = sums * alpha
-    p = gl.exp2(_lanes(s, N) * scale_log2 - gl.expand_dims(used, 1))
-    return gl.reshape(p, [64, N]), m, sums + gl.sum(p, 1), alpha
-
-
 # ---- the computing warpgroups ----------------------------------------------------------------------------------
 @gluon.jit
-def _registers(q, scale_log2, P: gl.constexpr):
+def _registers(q, P: gl.constexpr):
     """Q (64, D) as a register operand."""
-    values = q.reshape([64, P.head_dim]).load(gl.DotOperandLayout(0, _accumulator(P.block_n), 2))
-    if P.scaled:
-        values = (values.to(gl.float32) * scale_log2).to(q.dtype)
-    return values
+    return q.reshape([64, P.head_dim]).load(gl.DotOperandLayout(0, _accumulator(P.block_n), 2))
 
 
 @gluon.jit
@@ -273,32 +162,22 @@ def _step(C: gl.constexpr, q, rings, count, more, pv, acc, m, sums, column, row,
     FIXED: gl.constexpr = P.fixed and not MASKED
     k_stage = (count + 1) % ST
     v_stage = count % ST
-    STARTS: gl.constexpr = FIXED and P.scaled
-    if STARTS:
-        if not P.late:
-            sums, m, alpha = _raise(sums, m)
-        start = gl.zeros([64, BN], gl.float32, _accumulator(BN))
-        if not P.bare:
-            start = gl.reshape(_lanes(start, BN) - gl.expand_dims(m, 1), [64, BN])
-            start = gl.convert_layout(start, _accumulator(BN))
-    else:
-        start = gl.zeros([64, BN], gl.float32, _accumulator(BN))
+    zero = gl.zeros([64, BN], gl.float32, _accumulator(BN))
     _take_turn(C, P)
-    s = warpgroup_mma(q, k_ring.index(k_stage).reshape([BN, D]).permute((1, 0)), start, use_acc=STARTS and not P.bare,
-                       is_async=True)
+    s = warpgroup_mma(q, k_ring.index(k_stage).reshape([BN, D]).permute((1, 0)), zero, use_acc=False, is_async=True)
     mbarrier.wait(v_full.index(v_stage), (count // ST) & 1)
     acc = warpgroup_mma(pv, v_ring.index(v_stage).reshape([BN, D]), acc, is_async=True)
     _pass_turn(C, P)
-    if FIXED and not STARTS and not P.late:
+    if FIXED and not P.late:
         sums, m, alpha = _raise(sums, m)
-    s = warpgroup_mma_wait(1, deps=(s, ))
+    if P.overlap:
+        s = warpgroup_mma_wait(1, deps=(s, ))
+    else:
+        s, acc = warpgroup_mma_wait(0, deps=(s, acc))
     mbarrier.arrive(k_free.index(k_stage), count=1)
     if MASKED:
         s = _masked(s, column, row, nk, lowest, highest, P, BN, _accumulator(BN))
-    if STARTS:
-        p = gl.exp2(s)
-        sums = sums + gl.sum(_lanes(p, BN), 1)
-    elif FIXED:
+    if FIXED:
         p, m, sums, _ = _weights(s, m, sums, scale_log2, BN, True, False)
     else:
         p, m, sums, alpha = _weights(s, m, sums, scale_log2, BN, False, MASKED)
@@ -401,9 +280,6 @@ def _consumer(C: gl.constexpr, tensors, barriers, buffers, call, P: gl.constexpr
     BF: gl.constexpr = BN // 2 if P.ahead and P.causal and not P.edge and C == 0 else BN
     ROWS: gl.constexpr = gl.SliceLayout(1, _accumulator(BN))
     FIRST: gl.constexpr = _accumulator(BF)
-    unit = scale_log2
-    if P.scaled:
-        unit = 1.0
     count = 0
     tile = 0
     # NaN where a tile of this row of the block has been lost, so that every later one and the last count as lost too:
@@ -415,7 +291,7 @@ def _consumer(C: gl.constexpr, tensors, barriers, buffers, call, P: gl.constexpr
     word = gl.load(table)
     if P.ahead:
         mbarrier.wait(q_full.index(C), 0)
-        q = _registers(q_ring.index(C), scale_log2, P)
+        q = _registers(q_ring.index(C), P)
         mbarrier.arrive(q_free.index(C), count=1)
         mbarrier.wait(k_full.index(0), 0)
         f = _first_scores(gl.convert_layout(q, gl.DotOperandLayout(0, FIRST, 2)), k_ring.index(0), D, BN, BF)
@@ -444,10 +320,6 @@ def _consumer(C: gl.constexpr, tensors, barriers, buffers, call, P: gl.constexpr
                 _pass_turn(C, P)
                 count += 1
             mbarrier.wait(q_full.index(C), tile & 1)
-            if P.scaled:
-                q.store(_registers(q_ring.index(C), scale_log2, P))
-                fence_async_shared()
-                partition_barrier()
             stage = count % ST
             mbarrier.wait(k_full.index(stage), (count // ST) & 1)
             f = _first_scores(q, k_ring.index(stage), D, BN, BF)
@@ -456,14 +328,11 @@ def _consumer(C: gl.constexpr, tensors, barriers, buffers, call, P: gl.constexpr
         blocks = end - first
         column = (end - 1) * BN
         f = _masked(f, column, row, nk, lowest, highest, P, BF, FIRST)
-        fm = gl.max(f, 1) * unit
+        fm = gl.max(f, 1) * scale_log2
         used = fm
         if P.edge:
             used = gl.where(fm == -INFINITY, 0.0, fm)
-        if P.bare:
-            used = fm * 0.0
-            fm = used
-        p = gl.exp2(f * unit - used[:, None])
+        p = gl.exp2(f * scale_log2 - used[:, None])
         if BF != BN:  # p * 0 and not zeros: a constant operand makes ptxas wait after every wgmma of the loop
             p = gl.reshape(gl.permute(gl.join(p, p * 0.0), (0, 2, 1)), [64, BN])
             p = gl.convert_layout(p, _accumulator(BN))
@@ -484,16 +353,16 @@ def _consumer(C: gl.constexpr, tensors, barriers, buffers, call, P: gl.constexpr
                 left = gl.maximum(blocks - gl.maximum((last + BN - 1) // BN - first, 0), clean)
             for j in range(1, clean):
                 pv, acc, m, sums = _step(C, q, rings, count, j + 1 < blocks, pv, acc, m, sums, column - j * BN, row, nk,
-                                      lowest, highest, unit, True, P)
+                                      lowest, highest, scale_log2, True, P)
                 count += 1
         for j in range(clean, left):
             pv, acc, m, sums = _step(C, q, rings, count, j + 1 < blocks, pv, acc, m, sums, 0, row, nk, lowest, highest,
-                                     unit, False, P)
+                                     scale_log2, False, P)
             count += 1
         if P.left:
             for j in range(left, blocks):
                 pv, acc, m, sums = _step(C, q, rings, count, j + 1 < blocks, pv, acc, m, sums, column - j * BN, row, nk,
-                                      lowest, highest, unit, True, P)
+                                      lowest, highest, scale_log2, True, P)
                 count += 1
         if not P.ahead and not P.shared_output:
             mbarrier.arrive(q_free.index(C), count=1)  # the next Q loads under the rest of this tile
@@ -507,7 +376,7 @@ def _consumer(C: gl.constexpr, tensors, barriers, buffers, call, P: gl.constexpr
         if P.ahead:  # first scores of the next tile (after the last one: of stale shared memory, unused)
             mbarrier.wait(q_full.index(C), tile & 1, pred=more)
             mbarrier.wait(k_full.index(k_stage), (count // ST) & 1, pred=more)
-            q = _registers(q_ring.index(C), scale_log2, P)
+            q = _registers(q_ring.index(C), P)
             mbarrier.arrive(q_free.index(C), count=1)
             f = _first_scores(gl.convert_layout(q, gl.DotOperandLayout(0, FIRST, 2)), k_ring.index(k_stage), D, BN, BF)
         total = gl.sum(sums, 1)

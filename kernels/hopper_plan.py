@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -32,14 +32,27 @@ from kernels.plan import padded, tma_obstacle
 #   half a block on the diagonal for the first consumer     +3% at 1k    453 -> 466 / 596 -> 598 / 626 -> 643
 #   Q in registers, D 64, two consumers                     +2%          426 -> 457 / 454 -> 488 / 436 -> 473
 #   consumers without rows pass on, D 64 full 1k            +12%         +2%
+# Measured with every form in one process, all else as chosen (the first figure of each pair is the form without):
+#   the first block's maximum stays, D 128 full             +8 to 12%    608 -> 638 / 683 -> 741 / 667 -> 741
+#   the same, D 128 causal                                  +5 to 8%     487 -> 493 / 668 -> 696 / 721 -> 760
+#   the same, D 64 full, three consumers                    +8 to 12%    418 -> 448 / 544 -> 579 / 554 -> 585
+#   the same, D 64 causal, three consumers                  +8 to 12%    301 -> 316 / 436 -> 506 / 476 -> 580
+#   and late, D 128 causal                                  -3%          493 -> 494 / 696 -> 709 / 760 -> 774
+#   turns, D 128 full / causal, 4k                          +2%          707 -> 741 / 688 -> 696
+#   turns, D 64 full / causal, three consumers, 4k          +2%          568 -> 579 / 483 -> 506
+#   two consumers instead of three, D 64 full / causal 1k   0            448 -> 476 / 316 -> 366
 # and lost:
+#   late, D 128 full; D 64 full; D 64 causal                -3%          741 -> 722; 585 -> 581; 580 -> 560 at 16k
+#   two consumers, D 64 full / causal 16k                   -5%          585 -> 539 / 580 -> 556
+#   Q times the scale beforehand, scores started from -m    +5%          741 -> 764 at 16k full, 760 -> 756 causal; its
+#                                                                        LSE is off by 1e-3 (Q rounded): not right
 #   blocks of 64 keys, three consumers                      -5%          -17% (D 64), -9% (D 128) at 4k
 #   two score blocks in flight, two consumers               +40%, D 64   454 -> 475; D 128 -8% / 0 / +1%
 #   every 4th or 8th exponential as a cubic                 +5 to 10%    -7 / -4% (D 128), -18 / -14% (D 64)
 #   three stages with the output in Q's buffer, D 128       0            -2%
 #   a stride over tiles, or an atomic counter claimed early best         -5 to -15% causal
 #   256 keys a block, D 64; Q in registers, three consumers -            spill: not run
-VERIFIED = False  # "auto" takes this kernel on compute capability 9.0 once a GPU run has shown it right
+SWITCHES = ("turns", "overlap", "fixed")  # fields of Config that a call may turn off, to learn what each is worth
 GROUP_BYTES = 16 << 20  # keys and values of the heads worked on together: a third of the L2 of an H200
 ROW_BITS, HEAD_BITS, BATCH_BITS = 20, 24, 19  # of a tile's word, low to high; a negative word ends a list
 
@@ -52,8 +65,9 @@ class Config:
     64 query rows. block_n keys a step; stages: of the rings of K and of V. group: query heads a key head. causal: the
     window's right side exists; left: its left side. edge: more than one block of a consumer may cross the window's
     sides. ahead: two consumers share every block, keep Q in registers and multiply the next tile's first block before
-    they write this one. fixed: the maximum of a row's first block stays (see hopper._raise); else a maximum a block.
-    scaled: with fixed, Q is multiplied by the scale beforehand, in its own type, and scores start from -m.
+    they write this one. fixed: the maximum of a row's first block stays (see hopper_softmax._raise); else a maximum a
+    block. late: with fixed, P is looked at before it is rounded, not a step later: float16's would overflow at 2^16.
+    turns: consumers multiply in turn. overlap: the softmax of a block runs under P V of the block before it.
     """
 
     head_dim: int
@@ -66,10 +80,9 @@ class Config:
     edge: bool = False
     ahead: bool = False
     fixed: bool = False
-    scaled: bool = False
-    bare: bool = False
     late: bool = False
     turns: bool = True
+    overlap: bool = True
 
     @property
     def block_m(self) -> int:
@@ -94,16 +107,16 @@ def select(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, options: Options, 
     if implementation == "flash2":
         return "flash2", "the caller's choice."
     obstacle = supports(q, k, v, options, scale, cc)
-    if tuning and obstacle is None:
-        obstacle = "it has no tuning"
     if implementation == "hopper":
         if obstacle is not None:
             raise UnsupportedCall("implementation", "a call that hopper can take", f"one that it cannot: {obstacle}",
                                   "Use 'auto' or 'flash2'.")
         return "hopper", "the caller's choice."
-    if obstacle is None and VERIFIED:
+    if tuning and obstacle is None:
+        obstacle = "a tuning is given, which is flash2's"
+    if obstacle is None:
         return "hopper", "the fastest kernel for compute capability 9.0."
-    return "flash2", f"hopper does not run: {obstacle or 'it is to be asked for by name'}."
+    return "flash2", f"hopper does not run: {obstacle}."
 
 
 def supports(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, options: Options, scale: float,
@@ -128,13 +141,13 @@ def supports(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, options: Options
     return next((text for name, t in (("q", q), ("k", k), ("v", v)) if (text := tma_obstacle(name, t))), None)
 
 
-def choose(q: torch.Tensor, k: torch.Tensor, options: Options) -> Config:
-    """The configuration of a call that `supports` lets through."""
+def choose(q: torch.Tensor, k: torch.Tensor, options: Options, tuning: Mapping[str, Any] | None = None) -> Config:
+    """The configuration of a call that `supports` lets through. tuning: any of SWITCHES, False to turn it off."""
     group, head_dim = q.shape[1] // max(1, k.shape[1]), max(64, padded(q.shape[3]))
     causal, left = options.right >= 0, options.left >= 0
     highest = k.shape[2] - q.shape[2] + options.right
     fixed = head_dim <= 128
-    late = q.dtype == torch.float16  # whose P would overflow at 2^16
+    late = q.dtype == torch.float16 or (causal and 64 < head_dim <= 128)
 
     def crossed(unit: int) -> bool:
         """Whether a window's side may cross more than one key block of `unit` query rows."""
@@ -145,11 +158,18 @@ def choose(q: torch.Tensor, k: torch.Tensor, options: Options) -> Config:
         consumers, block_n, stages, ahead = 2, 64, 2, False
     elif head_dim > 64:
         consumers, block_n, stages, ahead = 2, 128, 2, not crossed(128)  # Q in registers leaves too few for two masks
-    elif edge or (causal and k.shape[2] <= 2048):
+    elif edge or k.shape[2] <= 2048:
         consumers, block_n, stages, ahead, edge = 2, 128, 4, True, crossed(128)
     else:
         consumers, block_n, stages, ahead = 3, 128, 4, False
-    return Config(head_dim, consumers, block_n, stages, group, causal, left, edge, ahead, fixed, late=late)
+    found = Config(head_dim, consumers, block_n, stages, group, causal, left, edge, ahead, fixed, late=late)
+    return replace(found, **_turned_off(tuning)) if tuning else found
+
+
+def _turned_off(tuning: Mapping[str, Any]) -> dict[str, bool]:
+    if set(tuning) - set(SWITCHES) or any(not isinstance(value, bool) for value in tuning.values()):
+        raise UnsupportedCall("tuning", f"any of {', '.join(SWITCHES)}, true or false", repr(dict(tuning)))
+    return {name: value for name, value in tuning.items() if not value}
 
 
 def block_range(row: int, nq: int, nk: int, block_m: int, block_n: int, lowest: int | None, highest: int | None
