@@ -14,7 +14,7 @@ from profiler.dashboard import text
 from profiler.figures import labels, select, units
 from profiler.figures.ceilings import best, device_roofs
 from profiler.figures.normalised import normalised
-from profiler.figures.points import LEVEL_NAMES, attention_points, launch_points
+from profiler.figures.points import LEVEL_NAMES, MOST, attention_points, launch_points
 from profiler.figures.roof_lines import short_gpu
 from profiler.figures.roofline import roofline
 from profiler.figures.roofline_words import percent, roof_words, share
@@ -70,24 +70,29 @@ def clock(bundle: Bundle) -> str:
 
 def without(bundles: Sequence[Bundle], shape: AttentionShape, direction: str) -> list[str]:
     """The sources that hold nothing of this shape: neither launches nor times."""
-    return [b.name for b in bundles if select.matching(b.launches, shape, direction=direction).empty
-            and select.matching(b.timings, shape, direction=direction).empty]
+    return [b.name for b in bundles if not any(select.matching_records(frame, shape, direction=direction)
+                                               for frame in (b.launches, b.timings))]
+
+
+def ran(frame: pd.DataFrame, shape: AttentionShape, direction: str) -> list[str]:
+    """The implementations of a table's rows on one shape, each once."""
+    rows = select.matching_records(frame, shape, direction=direction)
+    return list(dict.fromkeys(row["implementation"] for row in rows if row["implementation"] is not None))
 
 
 def numbers(bundles: Sequence[Bundle], shape: AttentionShape, direction: str) -> pd.DataFrame:
     """What each source measured of each implementation on one shape; nothing is averaged."""
     out: list[dict[str, Any]] = []
     for bundle in bundles:
-        of_shape = select.matching(bundle.launches, shape, direction=direction)
-        timed = select.matching(bundle.timings, shape, direction=direction)
-        for name in dict.fromkeys([*of_shape["implementation"], *timed["implementation"]]):
-            rows = select.launches(bundle, shape, name, direction)
+        names = [name for frame in (bundle.launches, bundle.timings) for name in ran(frame, shape, direction)]
+        for name in dict.fromkeys(names):
+            rows = select.records(bundle, shape, name, direction)
             timing = select.timing(bundle, shape, name, direction) or {}
-            read, written = select.total(rows["dram_read_bytes"]), select.total(rows["dram_write_bytes"])
+            read, written = (select.summed(rows, f"dram_{way}_bytes") for way in ("read", "write"))
             out.append({
                 text.SOURCE: bundle.name, text.IMPLEMENTATION: labels.implementation(name),
                 text.CARD_HBM: units.nbytes(None if read is None or written is None else read + written),
-                text.CARD_FLOPS: units.flop(select.total(rows["tensor_flops"])),
+                text.CARD_FLOPS: units.flop(select.summed(rows, "tensor_flops")),
                 text.TIME_UNPROFILED: units.duration(timing.get("median_ns")),
                 text.CARD_MEMORY: units.nbytes(timing.get("peak_memory_bytes")),
                 text.CARD_ERROR: units.number(timing.get("error_relative"))})
@@ -98,14 +103,14 @@ def gathered(bundles: Sequence[Bundle], shape: AttentionShape | None, direction:
              level: str) -> tuple[pd.DataFrame, dict[str, list[Roof]]]:
     """Every source's points, and the best sourced roofs of each GPU; on a shape its implementations as wholes."""
     points = []
-    having = [b for b in bundles if not shape or len(select.matching(b.launches, shape, direction=direction))]
+    having = [b for b in bundles if not shape or ran(b.launches, shape, direction)]
     called = short_names(having) if len(having) > 1 else {}  # points of one source need not say whose they are
     gpus = {short_gpu(gpu(b)) for b in bundles} if len({gpu(b) for b in bundles}) > 1 else set()
     roofs: dict[str, list[Roof]] = {}
     for bundle in bundles:
-        names = select.matching(bundle.launches, shape, direction=direction)["implementation"].unique() if shape else ()
+        names = ran(bundle.launches, shape, direction) if shape else ()
         found = attention_points(bundle, shape, names, level=level, stages=(), direction=direction) if shape else \
-            launch_points(bundle, level=level)
+            every_point(bundle, level)
         whose = called.get(bundle.name)
         if whose and whose not in gpus:  # else its GPU's colour says whose it is
             found = found.assign(label=found["label"] + f" · {whose}")
@@ -126,6 +131,11 @@ def shared_roofline(bundles: Sequence[Bundle], shape: AttentionShape | None, dir
     return roofline(points, roofs, profile, about=about, level=level, arrow=None, theme=theme)
 
 
+def every_point(bundle: Bundle, level: str) -> pd.DataFrame:
+    """Each launch of a source as a point, found once."""
+    return select.held(bundle, ("points", level), lambda: launch_points(bundle, level=level))
+
+
 def by_role(bundles: Sequence[Bundle], shape: AttentionShape | None, direction: str, level: str) -> pd.DataFrame:
     """What each source needed for each role: Σtime, Σbytes, Σwork and the share of the lower roof; no mean of ratios.
 
@@ -135,12 +145,17 @@ def by_role(bundles: Sequence[Bundle], shape: AttentionShape | None, direction: 
     out: list[dict[str, Any]] = []
     for bundle in bundles:
         chosen = bool(bundle.launches["stage"].notna().any())
-        rows = bundle if chosen else replace(bundle, launches=roles.assign(bundle.launches, {}))
+        rows = bundle if chosen else select.held(bundle, "proposed", lambda bundle=bundle: replace(
+            bundle, launches=roles.assign(bundle.launches, {})))
+        here = rows.launches["launch"]
         if shape:  # of that call, and launches that name none
-            here = select.matching(rows.launches, shape, direction=direction).index
-            keep = rows.launches.index.isin(here) | rows.launches["nq"].isna()
-            rows = replace(rows, launches=rows.launches[keep])
-        points = launch_points(rows, level=level)
+            mine = [row["launch"] for row in select.matching_records(rows.launches, shape, direction=direction)]
+            here = here[here.isin(mine) | rows.launches["nq"].isna()]
+        if len(here) < len(rows.launches) > MOST:  # there a point is a kernel, of these launches alone
+            points = launch_points(replace(rows, launches=rows.launches.loc[here.index]), level=level)
+        else:
+            points = every_point(rows, level)
+            points = points[points["launch"].isin(here)]
         groups = {device or gpu(bundle): best(group) for device, group in device_roofs(bundle).items()}
         points = points[points["stage"].notna()].assign(device=points["device"].fillna(gpu(bundle)))
         for (name, stage), mine in points.groupby(["implementation", "stage"], sort=False):

@@ -3,8 +3,8 @@
 Cold: from starting the server to the headline on the screen. Paint: a new visitor, nothing in the browser's cache, from
 the address to the first content of the page, and until all of it is there. Control: from the click to the last change
 that it makes on the page; every choice of every segmented control, pill, switch, list, slider and folded part in turn.
-CPU: what the server's process (all threads) and the browser's main thread (scripts, and all tasks with style, layout and
-paint) spent on one control. A busy machine hardly lengthens those: compare them, where the times of two runs cannot be.
+CPU: what the server's process (all threads) and the browser's main thread (its scripts; all tasks, with style, layout
+and paint) spent on one control. Other work lengthens those by less than the time; it still does by up to a half.
 The first row is an app of one control: what Streamlit itself takes on this machine.
 """
 
@@ -28,8 +28,8 @@ PAGES = [name for entries in frame.LIST.values() for name, *_ in entries]
 WINDOW = {"width": 1440, "height": 900}
 MAIN = "[data-testid=stMainBlockContainer]"
 CONTENT = f"{MAIN} :is(h1, .js-plotly-plot, [data-testid=stDataFrame], [data-testid=stCode], iframe, p)"
-BUTTONS = (f"{MAIN} [data-testid=stButtonGroup] button, {MAIN} [data-testid=stCheckbox] label, "
-           f"{MAIN} [data-testid=stExpander] summary")
+BUTTONS = f"{MAIN} [data-testid=stButtonGroup] button, {MAIN} [data-testid=stCheckbox] label"
+FOLDED = f"{MAIN} [data-testid=stExpander] summary"
 CPUS = ("server", "browser", "script")
 MOST_OPTIONS = 3  # of a list
 QUIET_MS = 300    # no change for so long, and no script running: the page is at rest
@@ -60,7 +60,8 @@ def main() -> None:
         colds = [cold(browser) for _ in range(asked.cold)]
         print("cold start to the headline, s:", " ".join(f"{s:.2f}" for s in colds), flush=True)
         print(f"{'page':18} {'paint s':>8} {'whole s':>8} {'n':>4} {'p50 ms':>7} {'p95 ms':>7} {'most':>6} "
-              f"{'CPU ms p50/p95: server':>23} {'browser':>9} {'of it script':>13} {'server + browser':>17}", flush=True)
+              f"{'CPU ms p50/p95: server':>23} {'browser':>9} {'of it script':>13} {'server + browser':>17}",
+              flush=True)
         rows = []
         with server(script=Path(__file__).with_name("empty.py")) as address:
             rows.append(measured(browser, address, "", "(an empty app)", 2 * asked.rounds))
@@ -136,6 +137,10 @@ def controls(page: Page, address: Address, rounds: int) -> Iterator[dict[str, An
             one = page.locator(BUTTONS).nth(i)
             if _usable(one):
                 yield from took(one.inner_text()[:40], lambda one=one: one.click(timeout=3000))
+        for i in range(page.locator(FOLDED).count()):
+            for _ in ("open", "close"):
+                one = page.locator(FOLDED).nth(i)
+                yield from took(one.inner_text()[-40:], lambda one=one: one.click(timeout=3000))
         for i in range(page.locator(f"{MAIN} [data-testid=stSelectbox]").count()):
             for k in range(MOST_OPTIONS):
                 box = page.locator(f"{MAIN} [data-testid=stSelectbox]").nth(i)
