@@ -159,7 +159,7 @@ def _step(C: gl.constexpr, q, rings, count, more, pv, acc, m, sums, column, row,
     D: gl.constexpr = P.head_dim
     BN: gl.constexpr = P.block_n
     ST: gl.constexpr = P.stages
-    FIXED: gl.constexpr = P.fixed and not MASKED
+    FIXED: gl.constexpr = P.fixed and not (MASKED and P.edge)  # else the first block has shown each row a key
     k_stage = (count + 1) % ST
     v_stage = count % ST
     zero = gl.zeros([64, BN], gl.float32, _accumulator(BN))
@@ -176,7 +176,7 @@ def _step(C: gl.constexpr, q, rings, count, more, pv, acc, m, sums, column, row,
         s, acc = warpgroup_mma_wait(0, deps=(s, acc))
     mbarrier.arrive(k_free.index(k_stage), count=1)
     if MASKED:
-        s = _masked(s, column, row, nk, lowest, highest, P, BN, _accumulator(BN))
+        s = _masked(s, column, row, nk, lowest, highest, P, BN, _accumulator(BN), not P.edge)
     if FIXED:
         p, m, sums, _ = _weights(s, m, sums, scale_log2, BN, True, False)
     else:
@@ -252,7 +252,7 @@ def _repair(C: gl.constexpr, tensors, barriers, buffers, call, P: gl.constexpr):
                 loads += 1
                 s = _first_scores(q.reshape([64, D]), k, D, BN, BN)
                 s = warpgroup_mma_wait(0, deps=(s, ))
-                s = _masked(s, column, row, nk, lowest, highest, P, BN, _accumulator(BN))
+                s = _masked(s, column, row, nk, lowest, highest, P, BN, _accumulator(BN), False)
                 p, m, sums, alpha = _weights(s, m, sums, scale_log2, BN, False, True)
                 pv = gl.convert_layout(p.to(q_in.dtype), _operand(D))
                 acc = warpgroup_mma(pv, v.reshape([BN, D]), _rescale(acc, alpha, D), is_async=True)
@@ -327,11 +327,14 @@ def _consumer(C: gl.constexpr, tensors, barriers, buffers, call, P: gl.constexpr
             mbarrier.arrive(k_free.index(stage), count=1)
         blocks = end - first
         column = (end - 1) * BN
-        f = _masked(f, column, row, nk, lowest, highest, P, BF, FIRST)
+        f = _masked(f, column, row, nk, lowest, highest, P, BF, FIRST, False)
         fm = gl.max(f, 1) * scale_log2
         used = fm
         if P.edge:
             used = gl.where(fm == -INFINITY, 0.0, fm)
+        elif P.left:  # rows behind the last
+            fm = gl.where(fm == -INFINITY, 0.0, fm)
+            used = fm
         p = gl.exp2(f * scale_log2 - used[:, None])
         if BF != BN:  # p * 0 and not zeros: a constant operand makes ptxas wait after every wgmma of the loop
             p = gl.reshape(gl.permute(gl.join(p, p * 0.0), (0, 2, 1)), [64, BN])
@@ -343,14 +346,14 @@ def _consumer(C: gl.constexpr, tensors, barriers, buffers, call, P: gl.constexpr
         mbarrier.wait(k_full.index((count + 1) % ST), ((count + 1) // ST) & 1, pred=blocks > 1)
         clean = 1
         left = blocks
+        # blocks that a side of the window may cross: those down to the first row's last key, and those from the last
+        # row's first key
+        if P.causal and P.edge:
+            clean = gl.minimum(gl.maximum(end - gl.maximum(row - C * 64 + highest, 0) // BN, 1), blocks)
+        if P.left:
+            last = row + 63 + lowest
+            left = gl.maximum(blocks - gl.maximum((last + BN - 1) // BN - first, 0), clean)
         if P.edge:
-            # blocks that a side of the window may cross: those down to the first row's last key, and those from the
-            # last row's first key
-            if P.causal:
-                clean = gl.minimum(gl.maximum(end - gl.maximum(row - C * 64 + highest, 0) // BN, 1), blocks)
-            if P.left:
-                last = row - C * 64 + P.block_m - 1 + lowest
-                left = gl.maximum(blocks - gl.maximum((last + BN - 1) // BN - first, 0), clean)
             for j in range(1, clean):
                 pv, acc, m, sums = _step(C, q, rings, count, j + 1 < blocks, pv, acc, m, sums, column - j * BN, row, nk,
                                       lowest, highest, scale_log2, True, P)

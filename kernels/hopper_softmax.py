@@ -12,11 +12,14 @@ LARGEST = gl.constexpr(2.0**72)  # a row's sum from here on may hide an overflow
 
 
 @gluon.jit
-def _masked(s, column, row, nk, lowest, highest, P: gl.constexpr, N: gl.constexpr, LAYOUT: gl.constexpr):
-    """Scores with the hidden ones at -inf."""
+def _masked(s, column, row, nk, lowest, highest, P: gl.constexpr, N: gl.constexpr, LAYOUT: gl.constexpr,
+            LEFT_ONLY: gl.constexpr):
+    """Scores with the hidden ones at -inf. LEFT_ONLY: the block ends before the right side and the last key."""
     columns = column + gl.arange(0, N, layout=gl.SliceLayout(0, LAYOUT))[None, :]
     rows = row + gl.arange(0, 64, layout=gl.SliceLayout(1, LAYOUT))[:, None]
-    if P.causal:
+    if LEFT_ONLY:
+        visible = columns >= rows + lowest
+    elif P.causal:
         visible = columns <= rows + highest
         if P.edge:
             visible = visible & (columns < nk)

@@ -16,7 +16,8 @@ from kernels.options import Options
 # dtype, head size, Nq, Nk, causal, left of the window, query heads a key head
 CALLS = [("bfloat16", 64, 4096, 4096, False, -1, 1), ("bfloat16", 64, 4096, 4096, True, -1, 1),
          ("bfloat16", 128, 4096, 4096, True, -1, 4), ("float16", 128, 4096, 4096, False, -1, 1),
-         ("bfloat16", 128, 1000, 1111, True, 300, 1), ("bfloat16", 192, 1000, 1000, True, -1, 1)]
+         ("bfloat16", 128, 1000, 1111, True, 300, 1), ("bfloat16", 128, 1000, 1000, True, 300, 1),
+         ("bfloat16", 192, 1000, 1000, True, -1, 1)]
 SPILLED = 4  # Triton 3.9, which computes the addresses of matrices anew, keeps so many values of a loop in memory
 
 
@@ -176,7 +177,8 @@ def test_strides_that_descriptors_cannot_hold_are_named():
     (1024, 1088, 256, Options(right=0), False),
     (1024, 1088, 128, Options(right=0), False), (1024, 1088, 64, Options(right=0), True),
     (1088, 1024, 256, Options(right=0), True),
-    (1024, 1024, 128, Options(right=5), True), (64, 64, 64, Options(left=0), True), (64, 100, 64, Options(), False)])
+    (1024, 1024, 128, Options(right=5), True), (64, 64, 64, Options(left=0), False),
+    (1024, 1024, 128, Options(left=255, right=0), False), (64, 100, 64, Options(), False)])
 def test_where_one_masked_block_is_not_enough(nq, nk, head_dim, options, edge):
     q, k, _ = given(nq=nq, nk=nk, head_dim=head_dim)
     assert hopper_plan.choose(q, k, options).edge is edge
