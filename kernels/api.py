@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from kernels import float8
 from kernels.checks import check_flag, check_inputs, check_like, resolve_scale
 from kernels.errors import UnsupportedCall
 from kernels.hopper_plan import choose as choose_hopper
@@ -60,19 +61,27 @@ def flash_attention(
 
     Gradients reach q, k, v and sinks from out and from the LSE (attn_bias and alibi_slopes have none: UnsupportedCall);
     those of k and v are summed over the heads of a group in float32. Under torch.autocast q, k, v are cast to its
-    dtype. `deterministic` forbids atomics: without it hopper's backward sums dq in any order; all else is bitwise the same
-    from run to run with or without it.
+    dtype. `deterministic` forbids atomics: without it hopper's backward sums dq in any order; all else is bitwise the
+    same from run to run with or without it.
+    q_scale, k_scale, v_scale: of float8_e4m3fn tensors (x stands for x * x_scale; kernels.hopper_fp8_plan has the
+    shapes), compute capability 9.0, causal or full; out is bfloat16, without gradients.
     tuning: any of block_m, block_n, num_warps, num_stages, tma; the rest comes from the tables in kernels.plan; with
     implementation "hopper" its switches (kernels.hopper_plan.SWITCHES), false to turn one off.
     What is not supported raises UnsupportedCall by name, before anything is launched.
     """
-    if (name := elsewhere(implementation, block_mask)) is not None:
+    name = elsewhere(implementation, block_mask)
+    in_float8 = float8.asked(q, implementation)
+    if name is not None or in_float8:
         from kernels import registry
 
         given = _given(dict(
             attn_bias=attn_bias, key_padding_mask=key_padding_mask, window=window, softcap=softcap,
             alibi_slopes=alibi_slopes, sinks=sinks, block_mask=block_mask, block_size=block_size, dropout_p=dropout_p,
             seed=seed, q_scale=q_scale, k_scale=k_scale, v_scale=v_scale, return_lse=return_lse, tuning=tuning))
+        if in_float8:
+            return float8.attention(q, k, v, {**given, "causal": causal, "scale": scale, "deterministic": deterministic,
+                                              "implementation": implementation})
+        assert name is not None
         check_flag("deterministic", deterministic)
         return registry.call(name, q, k, v, causal=causal, scale=scale, **given)
     q, k, v = _autocast(q, k, v)
@@ -117,6 +126,9 @@ def explain(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **options: Any) -
         if name not in known:
             raise UnsupportedCall(name, f"an option of flash_attention ({', '.join(known)})", "an unknown name")
     settings = {**known, **options}
+    if float8.asked(q, settings["implementation"]):
+        found, reason = float8.explain(q, k, v, _given(settings))
+        return Explanation(float8.NAME, "tma", found, (f"implementation={settings['implementation']!r}: {reason}",))
     if (other := elsewhere(settings["implementation"], settings["block_mask"])) is not None:
         return _explain_elsewhere(other, q, k, v, settings)
     q, k, v = _autocast(q, k, v)
@@ -193,7 +205,7 @@ def prepare_backward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dout: to
 
 def _check(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool, implementation: str) -> None:
     if implementation not in ("auto", "hopper", "flash2"):
-        raise UnsupportedCall("implementation", "'auto', 'hopper', 'flash2', 'flash1' or 'flash_sparse'",
+        raise UnsupportedCall("implementation", "'auto', 'hopper', 'hopper_fp8', 'flash2', 'flash1' or 'flash_sparse'",
                               repr(implementation))
     check_inputs(q, k, v, dtypes=DTYPES, head_dims=HEAD_DIMS, unit_stride=True)
     check_flag("causal", causal)

@@ -64,11 +64,11 @@ class Config:
 
     head_dim: of a block in shared memory (64, 128 or 256; what the tensor lacks is read as 0). consumers: warpgroups of
     64 query rows. block_n keys a step; stages: of the rings of K and of V. group: query heads a key head. causal: the
-    window's right side exists; left: its left side. edge: more than one block of a consumer may cross the right
-    side, or none is seen. ahead: two consumers share every block, keep Q in registers and multiply the next tile's first block before
-    they write this one. fixed: the maximum of a row's first block stays (see hopper_softmax._raise); else a maximum a
-    block. late: with fixed, P is looked at before it is rounded, not a step later: float16's would overflow at 2^16.
-    turns: consumers multiply in turn. overlap: the softmax of a block runs under P V of the block before it.
+    window's right side exists; left: its left side. edge: more than one block of a consumer may cross the right side,
+    or none is seen. ahead: two consumers share every block, keep Q in registers and multiply the next tile's first
+    block before they write this one. fixed: the maximum of a row's first block stays (see hopper_softmax._raise); else
+    a maximum a block. late: with fixed, P is looked at before it is rounded, not a step later: float16's would overflow
+    at 2^16. turns: consumers multiply in turn. overlap: the softmax of a block runs under P V of the block before it.
     """
 
     head_dim: int

@@ -13,7 +13,7 @@ from kernels.errors import UnsupportedCall
 
 NAMES = ("attn_bias", "key_padding_mask", "window", "softcap", "alibi_slopes", "sinks", "dropout_p", "seed")
 LATER = {"block_mask": "flash2 has no block-sparse mask: key_padding_mask, window and an attn_bias of -inf hide keys",
-         "q_scale": "flash2 takes no float8", "k_scale": "flash2 takes no float8", "v_scale": "flash2 takes no float8"}
+         **dict.fromkeys(("q_scale", "k_scale", "v_scale"), "It goes with tensors of torch.float8_e4m3fn")}
 FLOATING = (torch.float16, torch.bfloat16, torch.float32)
 
 

@@ -23,9 +23,9 @@ from kernels.errors import UnsupportedCall
 @dataclass(frozen=True)
 class KernelInfo:
     """One implementation. path: "module:function"; kind: "attention" on (B, H, N, D), or "decode" on a cache;
-    options: keyword arguments that make this form of it; tunable: takes ``tuning``; directions: "backward" where
-    gradients flow through it and `prepare_backward` takes it. supports: keyword arguments of a call that it takes
-    beside causal and scale; gradients: the tensors that get one, where it has a backward.
+    options: keyword arguments that make this form of it; tunable: takes ``tuning`` (hopper: its switches); directions:
+    "backward" where gradients flow through it and `prepare_backward` takes it. supports: keyword arguments of a call
+    that it takes beside causal and scale; gradients: the tensors that get one, where it has a backward.
 
     stages: the steps of a forward, one launch each, in order; backward_stages: those of a backward. Use `stages_for`.
     """
@@ -49,8 +49,9 @@ class KernelInfo:
 
     def stages_for(self, causal: bool, direction: str = "forward", *, one_pass: bool = False, splits: int = 1,
                    append: bool = False) -> tuple[str, ...]:
-        """The steps that a call runs. "mask" and "d_mask" exist only when causal; one_pass: of a flash2 backward, whose
-        last step then is "finish"; splits, append: of a decode, "merge" for more than one part, "append" for new keys.
+        """The steps that a call runs. "mask" and "d_mask" exist only when causal; one_pass: of a backward of flash2 or
+        hopper, whose last step then is "finish"; splits, append: of a decode, "merge" for more than one part, "append"
+        for new keys.
         """
         stages = self.stages if direction == "forward" else self.backward_stages
         absent = {"queries" if one_pass else "finish", *(() if causal else ("mask", "d_mask")),
@@ -109,9 +110,16 @@ KERNELS: tuple[KernelInfo, ...] = (
         gradients=("q", "k", "v", "sinks")),
     KernelInfo(
         name="hopper", path="kernels.api:flash_attention", label="Hopper, Gluon (FA3-class)",
-        stages=("attention",), directions=("forward",), dtypes=("float16", "bfloat16"), head_dims=range(8, 257, 8),
-        masks=("full", "causal"), architectures="compute capability 9.0", interpreter="none: Gluon",
-        options={"implementation": "hopper"}, supports=("window", "deterministic", "return_lse")),
+        stages=("attention",), directions=("forward", "backward"), dtypes=("float16", "bfloat16"),
+        head_dims=range(8, 257, 8), masks=("full", "causal"), architectures="compute capability 9.0",
+        interpreter="none: Gluon", options={"implementation": "hopper"}, tunable=True,
+        backward_stages=("prepare", "keys", "queries", "finish"), supports=("window", "deterministic", "return_lse")),
+    KernelInfo(
+        name="hopper_fp8", path="kernels.api:flash_attention", label="Hopper in float8, Gluon",
+        stages=("attention",), directions=("forward",), dtypes=("float8_e4m3fn",), head_dims=range(64, 257, 64),
+        masks=("full", "causal"), architectures="compute capability 9.0; head sizes 64, 128 and 256",
+        interpreter="none: Gluon", options={"implementation": "hopper_fp8"},
+        supports=("q_scale", "k_scale", "v_scale", "deterministic", "return_lse"), gradients=()),
     KernelInfo(
         name="flash_varlen", path="kernels.varlen_operator:of_batch",
         label="FlashAttention-2 on packed sequences, Triton",
@@ -192,9 +200,9 @@ def parameters(name: str, q: Any, k: Any, v: Any, *, causal: bool = False, tunin
     """Every tuning parameter that ``call`` with these arguments runs with, the kernel's own choices included."""
     info = _attention(name, tuning)
     _supported(info, options)
-    if not info.tunable and name != "hopper":
+    if not info.tunable and name != "hopper_fp8":
         return {}
-    if name in ("flash2", "hopper"):
+    if name in ("flash2", "hopper", "hopper_fp8"):
         from kernels import api
 
         return dict(api.explain(q, k, v, causal=causal, tuning=tuning, **(options | info.options)).tuning)
@@ -238,8 +246,9 @@ def prepare_backward(name: str, q: Any, k: Any, v: Any, dout: Any, *, causal: bo
 
     q, dout (B, H, Nq, D); k, v (B, Hk, Nk, D). prepared(stage) returns dQ, dK, dV, new tensors shaped like q, k, v.
     tuning, for flash2: any of one_pass, seed, tma, and key_ or query_ before block_m, block_n, num_warps, num_stages,
-    maxnreg (kernels.backward_plan); the rest comes from its table, and `parameters` has them all. options: as `call`
-    takes them; with sinks prepared(stage) returns their gradient too.
+    maxnreg (kernels.backward_plan); for hopper: any field of kernels.hopper_backward_plan.Tuning; the rest comes from
+    the tables, and `parameters` has them all. options: as `call` takes them; with sinks prepared(stage) returns their
+    gradient too.
     """
     info = _attention(name, tuning)
     _supported(info, options)
@@ -247,6 +256,8 @@ def prepare_backward(name: str, q: Any, k: Any, v: Any, dout: Any, *, causal: bo
         from kernels import api
 
         run, parameters = api.prepare_backward(q, k, v, dout, causal=causal, scale=scale, tuning=tuning, **options)
+    elif name == "hopper":
+        run, parameters = _hopper_backward(q, k, v, dout, causal=causal, scale=scale, tuning=tuning, **options)
     elif tuning:
         raise UnsupportedCall("tuning", f"nothing (the backward of {name} has no tuning)", repr(dict(tuning)))
     elif name == "flash_varlen":
@@ -264,6 +275,46 @@ def prepare_backward(name: str, q: Any, k: Any, v: Any, dout: Any, *, causal: bo
         run = naive_backward.prepare(q, k, v, dout, causal=causal, scale=scale, **info.options)
         parameters = {}
     return Prepared(run, info.stages_for(causal, "backward", one_pass=bool(parameters.get("one_pass"))), parameters)
+
+
+def _hopper_backward(q: Any, k: Any, v: Any, dout: Any, *, causal: bool, scale: float | None,
+                     tuning: Mapping[str, Any] | None, window: tuple[int, int] = (-1, -1), deterministic: bool = False
+                     ) -> tuple[Callable[[Any], Any], dict[str, Any]]:
+    """As kernels.api.prepare_backward. Raises before anything is launched where a pass does not take the call."""
+    import torch
+
+    from kernels import hopper_backward_plan as plan
+    from kernels.checks import check_like, resolve_scale
+
+    if unknown := set(tuning or ()) - set(plan.Tuning.__dataclass_fields__):
+        raise UnsupportedCall("tuning", f"any of {', '.join(plan.Tuning.__dataclass_fields__)}", repr(sorted(unknown)))
+    check_like("dout", dout, q)
+    parameters("hopper", q, k, v, causal=causal, scale=scale, window=window)  # raises what the forward would
+    unit = resolve_scale(scale, q.shape[3])
+    if (reason := plan.supports(q, k, v, causal, window, unit)) is not None:
+        raise UnsupportedCall("q", "a call that the Hopper backward takes", reason, "Use flash2.")
+    q, k, v = (x.detach() for x in (q, k, v))
+    chosen = plan.choose(q, deterministic=deterministic, tuning=tuning)
+    with torch.no_grad():
+        out, lse = call("hopper", q, k, v, causal=causal, scale=scale, window=window, return_lse=True)
+
+    def run(stage: Any = None) -> Any:
+        return plan.backward(dout, q, k, v, out, lse, scale=unit, causal=causal, window=window, stage=stage,
+                             deterministic=deterministic, tuning=tuning)
+
+    return run, _hopper_parameters(plan.parameters(chosen), deterministic)
+
+
+def _hopper_parameters(tuning: Mapping[str, Any], deterministic: bool) -> dict[str, Any]:
+    """A kernels.hopper_backward_plan.Tuning by the names that flash2's backward has: queries × keys of either pass."""
+    names = {"block_m": "key_block_m", "stages": "key_num_stages", "consumers": "key_block_n",
+             "query_consumers": "query_block_m", "block_n": "query_block_n", "query_stages": "query_num_stages"}
+    one_pass = tuning["dq_sum"] != "none"
+    found = {names.get(name, name): 64 * value if name.endswith("consumers") else value
+             for name, value in tuning.items() if name != "dq_sum"}
+    if one_pass:
+        found = {name: value for name, value in found.items() if not name.startswith("query_")}
+    return {**found, "one_pass": one_pass, "tma_sum": tuning["dq_sum"] == "reduce", "deterministic": deterministic}
 
 
 def prepare_decode(q: Any, k_cache: Any, v_cache: Any, *, cache_seqlens: Any, num_splits: int | None = None,

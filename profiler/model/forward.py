@@ -18,7 +18,7 @@ LEAST_TILE = 64  # query rows: below, a library's matmul pads them to its tile
 WARP_ROWS = 16  # query rows of a tile that a warp works on: those of an mma instruction
 MASK_BYTES = 1  # a boolean element
 # implementations that write LSE without being asked
-ALWAYS_LSE = ("sdpa_flash", "hopper", "flash_varlen", "flash_sparse")
+ALWAYS_LSE = ("sdpa_flash", "hopper", "hopper_fp8", "flash_varlen", "flash_sparse")
 
 
 def statistics_bytes(s: AttentionShape) -> int:

@@ -20,6 +20,7 @@ BUILDERS: Mapping[tuple[str, str], Builder] = {
     ("flash1", "forward"): forward.flash1,
     ("flash2", "forward"): forward.fused,
     ("hopper", "forward"): forward.fused,
+    ("hopper_fp8", "forward"): forward.fused,
     ("flash_varlen", "forward"): forward.fused,
     ("flash_sparse", "forward"): forward.fused,
     ("decode", "forward"): decode.decode,
@@ -40,7 +41,8 @@ FOREIGN = ("fa2", "fa3", "fa4", "vllm", "flashinfer", "sdpa_efficient")
 BUILDERS = {**BUILDERS, **{(name, "forward"): forward.foreign for name in FOREIGN},
             **{(name, "backward"): backward.peer for name in ("fa2", "fa3", "fa4", "sdpa_efficient")}}
 MATERIALISING = ("naive", "naive_folded", "sdpa_math")
-OURS = ("flash1", "flash2", "hopper", "flash_varlen", "flash_sparse", "decode")  # fused, with tiles that are known
+# fused, with tiles that are known
+OURS = ("flash1", "flash2", "hopper", "hopper_fp8", "flash_varlen", "flash_sparse", "decode")
 BLOCK_SPARSE = ("flash2", "flash_sparse")
 TWO_PASSES = ("flash2", "flash_varlen", "flash_sparse")  # backward as flash2's, statistics padded
 
