@@ -77,7 +77,9 @@ class Kept:
 
 
 def weight(value: Any) -> int:
-    """Bytes that a result takes in memory, reckoned from its pickle."""
+    """Bytes that a result takes in memory: what it says of itself, else reckoned from its pickle."""
+    if isinstance(said := getattr(value, "nbytes", None), int):
+        return said
     try:
         return OBJECTS * len(pickle.dumps(value, pickle.HIGHEST_PROTOCOL))
     except Exception:  # whatever an object may raise that does not like to be pickled

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -31,6 +31,7 @@ from profiler.spec import DIRECTIONS, AttentionShape
 
 STORY = "story.json"
 STORY_VERSION = 1
+FIGURE_BYTES = 200_000  # of one figure in memory, about
 MOST_BYTES = 1_000_000  # of a story file that is read
 LEFT_OUT, LOOK = "left_out", "look"
 ADDRESS = "FLASHSCOPE_ADDRESS"  # environment variable: where the app is served; figures then name the view in it
@@ -57,6 +58,24 @@ class Plan:
         return {"story_version": STORY_VERSION, "shape": self.shape, "screens": screens}
 
 
+class Figures(Mapping[str, go.Figure]):
+    """A figure by theme; one that nobody has asked for is not drawn yet."""
+
+    def __init__(self, draw: Callable[[str], go.Figure], light: go.Figure) -> None:
+        self._draw, self._drawn = draw, {"light": light}
+
+    def __getitem__(self, theme: str) -> go.Figure:
+        if theme not in self._drawn and theme in THEMES:
+            self._drawn[theme] = self._draw(theme)
+        return self._drawn[theme]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(THEMES)
+
+    def __len__(self) -> int:
+        return len(THEMES)
+
+
 @dataclass(frozen=True)
 class Screen:
     """One screen: its sentence, its figures by theme, what appears step by step, notes, and the claims it rests on."""
@@ -64,7 +83,7 @@ class Screen:
     id: str
     topic: str
     title: str
-    figures: dict[str, go.Figure] = field(repr=False, compare=False)
+    figures: Mapping[str, go.Figure] = field(repr=False, compare=False)
     steps: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     claims: tuple[str, ...] = ()
@@ -94,6 +113,11 @@ class Story:
     left_out: tuple[Dropped, ...]
     plan: Plan
     shape: AttentionShape | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in memory, about: its figures'; the bundle is another's."""
+        return FIGURE_BYTES * sum(len(screen.figures) for screen in self.screens)
 
 
 def tell(bundle: Bundle, plan: Plan | None = None, *, folder: Path | None = None) -> Story:
@@ -152,16 +176,21 @@ def _screen(chapter: Chapter, scene: Scene, pick: Pick) -> Screen | Dropped:
             return Dropped(
                 chapter.id, chapter.topic, f"“{claim.statement}” {VERDICT[claim.verdict]} here. {claim.sentence}"
             )
-    figures = {theme: chapter.draw(scene, theme) for theme in THEMES}
-    if not len(canvas.to_frame(figures["light"])):
-        words = {note.name: canvas.plain(note.text) for note in figures["light"].layout.annotations}
+    light = chapter.draw(scene, "light")
+    if not len(canvas.to_frame(light)):
+        words = {note.name: canvas.plain(note.text) for note in light.layout.annotations}
         return Dropped(chapter.id, chapter.topic, f"{words['title']}. {words['subtitle']}")
     title = pick.title or (chapter.title(scene) if chapter.title else "")
-    for figure in figures.values() if title else ():
-        reveal.retitle(figure, title)
-    if base := os.environ.get(ADDRESS):
-        for figure in figures.values():
+    base = os.environ.get(ADDRESS)
+
+    def dressed(figure: go.Figure) -> go.Figure:
+        if title:
+            reveal.retitle(figure, title)
+        if base:
             reveal.link(figure, view(base, scene, chapter))
+        return figure
+
+    figures = Figures(lambda theme: dressed(chapter.draw(scene, theme)), dressed(light))
     notes = (chapter.note, *(claim.sentence for claim in needed))
     return Screen(
         chapter.id,

@@ -131,6 +131,11 @@ def shared_roofline(bundles: Sequence[Bundle], shape: AttentionShape | None, dir
     return roofline(points, roofs, profile, about=about, level=level, arrow=None, theme=theme)
 
 
+def proposed(bundle: Bundle) -> Bundle:
+    """A report whose launches have the roles that are proposed."""
+    return replace(bundle, launches=roles.assign(bundle.launches, {}))
+
+
 def every_point(bundle: Bundle, level: str) -> pd.DataFrame:
     """Each launch of a source as a point, found once."""
     return select.held(bundle, ("points", level), lambda: launch_points(bundle, level=level))
@@ -145,8 +150,7 @@ def by_role(bundles: Sequence[Bundle], shape: AttentionShape | None, direction: 
     out: list[dict[str, Any]] = []
     for bundle in bundles:
         chosen = bool(bundle.launches["stage"].notna().any())
-        rows = bundle if chosen else select.held(bundle, "proposed", lambda bundle=bundle: replace(
-            bundle, launches=roles.assign(bundle.launches, {})))
+        rows = bundle if chosen else bundle.once(proposed)
         here = rows.launches["launch"]
         if shape:  # of that call, and launches that name none
             mine = [row["launch"] for row in select.matching_records(rows.launches, shape, direction=direction)]
