@@ -80,7 +80,7 @@ def run(
     keep_reports: Annotated[
         bool, typer.Option("--keep-reports", help="Keep scrubbed .ncu-rep files in the bundle.")
     ] = False,
-    metrics: Metrics = "evidence",
+    metrics: Metrics = None,
     ncu: NcuPath = None,
     timeout: Annotated[float, typer.Option(help="Seconds without progress after which the run is ended.")] = 180.0,
     workers: Annotated[
@@ -122,7 +122,7 @@ def run(
             resume=resume,
             ncu_path=ncu,
             quiet_s=timeout,
-            metric_set=metrics,
+            metric_set=metrics or suites.METRICS.get(suite or "", "evidence"),
             suite=suite or (None if shaped or sweep or direction != "forward" else "quick"),
             progress=_progress,
             command=_command_line(),

@@ -21,13 +21,15 @@ HeadDims = Annotated[Optional[list[int]], typer.Option("--head-dim", "-d", help=
 Masks = Annotated[Optional[list[str]], typer.Option("--mask", help="full or causal; repeat for several.")]  # noqa: UP045
 Dtypes = Annotated[Optional[list[str]], typer.Option("--dtype", help="bf16, fp16 or fp32; repeat for several.")]  # noqa: UP045
 Suite = Annotated[str | None, typer.Option(help="quick, evidence, scaling, tuning, backward, decode, peers,"
-                                           " ablation, options or memory; other options narrow it.")]
+                                           " ablation, ladder, options or memory; other options narrow it.")]
 Sweep = Annotated[
     Optional[Path],  # noqa: UP045
     typer.Option("--sweep", help="A TOML file of shapes and tuning parameters; then no suite or shape options.")
 ]
 Metrics = Annotated[
-    str, typer.Option("--metrics", help="What to count: evidence, roofline, occupancy (fewest passes) or full.")
+    Optional[str],  # noqa: UP045
+    typer.Option("--metrics", help="What to count: evidence (unless the suite ladder asks for stalls), stalls (the same"
+                                   " and what warps wait for), roofline, occupancy (fewest passes) or full."),
 ]
 NcuPath = Annotated[Optional[str], typer.Option("--ncu", help="Path of ncu, where it is not on PATH.")]  # noqa: UP045
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]

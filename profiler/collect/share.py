@@ -12,7 +12,7 @@ from profiler.collect.passes import QUIET_S, Chunk, Reporter, time_all
 from profiler.errors import BadInput
 from profiler.spec import RunConfig
 
-METRIC_SETS = ("evidence", "roofline", "occupancy", "full")
+METRIC_SETS = ("evidence", "stalls", "roofline", "occupancy", "full")
 CHUNK = 40  # configurations a report: small enough to parse, large enough that process starts are few
 
 
@@ -60,11 +60,14 @@ def place(order: Order) -> Place:
 
 def metric_names(purpose: str) -> list[str]:
     """The metrics to ask ncu for on this GPU: METRIC_SETS by purpose. Raises BadInput for another name."""
-    from profiler.metrics import collect_list
+    from profiler.metrics import collect_list, stall_names
 
     if purpose not in METRIC_SETS:
         raise BadInput(f"--metrics: expected one of {', '.join(METRIC_SETS)}, got {purpose!r}.")
-    return list(collect_list(purpose, gpu.compute_capability()))
+    cc = gpu.compute_capability()
+    if purpose == "stalls":  # the evidence set, and what warps wait for
+        return [*collect_list("evidence", cc), *stall_names(cc)]
+    return list(collect_list(purpose, cc))
 
 
 def measure(

@@ -78,8 +78,8 @@ def quick() -> list[RunConfig]:
 
 
 def scaling() -> list[RunConfig]:
-    """Time and bytes over length: five implementations, six lengths, two masks, two head sizes."""
-    return sweep((*UNFUSED, *FUSED), LENGTHS)
+    """Time and bytes over length: six implementations, six lengths, two masks, two head sizes."""
+    return sweep((*UNFUSED, "hopper", *FUSED), LENGTHS)
 
 
 def bench() -> list[RunConfig]:
@@ -171,6 +171,27 @@ def ablation() -> list[RunConfig]:
     ]
 
 
+# FlashAttention-3's ideas one after another on the Hopper kernel (kernels.hopper_plan.SWITCHES). What it starts from: a
+# warp that loads by TMA, warpgroups that multiply, lists of tiles.
+HOPPER_STEPS: tuple[dict[str, Any], ...] = (
+    {"turns": False, "overlap": False, "fixed": False}, {"overlap": False, "fixed": False}, {"fixed": False}, {})
+
+
+def ladder() -> list[RunConfig]:
+    """FlashAttention-1, 2 and 3, one idea at a time: naive with the scale folded, the schedules of 1 and 2, the Hopper
+    kernel with its loading warp alone, then in turns, then with the softmax under the matmuls, then with the first
+    block's maximum; torch's flash and cuDNN beside them. N 4096, 16,384 tokens, hidden size 2048."""
+    return [
+        config
+        for d in (64, 128)
+        for mask in ("full", "causal")
+        for shape in [AttentionShape(TOKENS // 4096, HIDDEN // d, 4096, 4096, d, mask=mask)]
+        for config in (*(RunConfig(name, shape) for name in ("naive_folded", "flash1", "flash2")),
+                       *(RunConfig("hopper", shape, parameters=off) for off in HOPPER_STEPS),
+                       *(RunConfig(name, shape) for name in ("sdpa_flash", "sdpa_cudnn")))
+    ]
+
+
 def options() -> list[RunConfig]:
     """The price of what a call may ask of flash2: dropout and a bias in the forward, a fixed order of sums in the
     backward (one_pass adds by atomics), and fp16 beside bf16 over N."""
@@ -201,9 +222,13 @@ SUITES: dict[str, Callable[[], list[RunConfig]]] = {
     "decode": decode,
     "peers": peers,
     "ablation": ablation,
+    "ladder": ladder,
     "options": options,
     "memory": memory,
 }
+
+
+METRICS = {"ladder": "stalls"}  # what else than the evidence set a suite counts when nothing is asked for
 
 
 def suite(name: str, direction: str = "forward") -> list[RunConfig]:

@@ -5,7 +5,7 @@ turns the raw metrics of a launch into columns, ``provenance`` says of one value
 collected or not available.
 """
 
-from profiler.metrics.ask import PURPOSES, advice, collect_list, missing_flag, names_for
+from profiler.metrics.ask import PURPOSES, advice, collect_list, missing_flag, names_for, stall_names
 from profiler.metrics.provenance import Provenance, provenance
 from profiler.metrics.reader import Resolved
 from profiler.metrics.resolve import raw_names, resolve
@@ -13,5 +13,5 @@ from profiler.metrics.rules import RULE, RULE_SPEEDUP, SHOWN_NAMES, TEXT_NAMES
 
 __all__ = [
     "PURPOSES", "RULE", "RULE_SPEEDUP", "SHOWN_NAMES", "TEXT_NAMES", "Provenance", "Resolved", "advice", "collect_list",
-    "missing_flag", "names_for", "provenance", "raw_names", "resolve",
+    "missing_flag", "names_for", "provenance", "raw_names", "resolve", "stall_names",
 ]

@@ -81,6 +81,15 @@ def collect_list(purpose: str = "evidence", cc: str | None = None) -> tuple[str,
     return tuple(names)
 
 
+def stall_names(cc: str | None) -> tuple[str, ...]:
+    """Names of the warp stall reasons on ``cc``, for ``ncu --metrics``; none where the device is not known."""
+    number = cc_number(cc)
+    if number is None or number < rules.NO_TENSOR_UNTIL:
+        return ()
+    return tuple(rules.STALL.format(reason) for reason in rules.STALL_REASONS
+                 if reason != "gmma" or number >= rules.GMMA_SINCE)
+
+
 def missing_flag(columns: Iterable[str], cc: str | None) -> str:
     """The ncu option that collects these columns; empty when there is nothing to ask for."""
     names = dict.fromkeys(name for column in columns for name in names_for(column, cc))

@@ -196,6 +196,14 @@ TEXT_NAMES = frozenset((DEVICE_NAME,))
 # Nsight Compute's own rules, kept beside the counters of a binary report: title, and the speed-up in % it estimates.
 RULE, RULE_SPEEDUP = "rule[{}]", "rule[{}].speedup"
 
+# What a warp waits for in a cycle in which it issues nothing, and the two states of one that can issue.
+STALL_REASONS = (
+    "barrier", "branch_resolving", "dispatch_stall", "drain", "gmma", "imc_miss", "lg_throttle", "long_scoreboard",
+    "math_pipe_throttle", "membar", "mio_throttle", "misc", "no_instruction", "not_selected", "selected",
+    "short_scoreboard", "sleeping", "tex_throttle", "wait")
+STALL = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
+GMMA_SINCE = 9.0  # the first that has matmuls which a warp waits for
+
 # Raw metrics that pages show beside the columns: kept even when a large report is read in part.
 SHOWN_NAMES = frozenset((
     "launch__thread_count", "launch__grid_size", "launch__block_size", "launch__occupancy_limit_barriers",
@@ -204,8 +212,4 @@ SHOWN_NAMES = frozenset((
     "sm__throughput.avg.pct_of_peak_sustained_elapsed",
     *(f"l1tex__lsu_writeback_active{part}.sum" for part in ("", "_mem_lg", "_mem_lgds")),
     "sm__inst_executed_pipe_tensor_op_gmma.sum", "lts__t_sector_hit_rate.pct", "l1tex__t_sector_hit_rate.pct",
-    *(f"smsp__average_warps_issue_stalled_{reason}_per_issue_active.ratio" for reason in (
-        "barrier", "branch_resolving", "dispatch_stall", "drain", "gmma", "imc_miss", "lg_throttle", "long_scoreboard",
-        "math_pipe_throttle", "membar", "mio_throttle", "misc", "no_instruction", "not_selected", "selected",
-        "short_scoreboard",
-        "sleeping", "tex_throttle", "wait"))))
+    *map(STALL.format, STALL_REASONS)))

@@ -81,7 +81,7 @@ def bind(config: RunConfig, q: Any, k: Any, v: Any, dout: Any = None) -> Bound:
         from profiler.workload import hopper
 
         if hopper.apart(config):
-            return hopper.bind(config, q, k, v, dout, causal)
+            return hopper.bind(config, q, k, v, causal)
     if config.implementation in PEERS or foreign.is_foreign(config.implementation):
         forward = (_peer if config.implementation in PEERS else _foreign)(config, causal)
         if config.direction == "forward":
@@ -108,7 +108,9 @@ def _ours(config: RunConfig, q: Any, k: Any, v: Any, dout: Any, causal: bool) ->
         raise Refused(f"direction {config.direction}: {info.name} has {', '.join(info.directions)} only")
     pattern, given = patterns.of(config), patterns.options(config, q.device)
     on, extra = options.of(config), options.given(config, q)
-    apart = {*pattern, *on, "training"}
+    ordered = info.name == "hopper" and config.direction == "backward"  # flash2's sums have one order as it is
+    fixed: dict[str, Any] = {"deterministic": True} if ordered and config.parameters.get("deterministic") else {}
+    apart = {*pattern, *on, *fixed, "training"}
     tuning = {name: value for name, value in config.parameters.items() if name not in apart} or None
     if config.parameters.get("training") and config.direction != "backward":
         raise Refused("training: a parameter of the backward")
@@ -119,13 +121,13 @@ def _ours(config: RunConfig, q: Any, k: Any, v: Any, dout: Any, causal: bool) ->
         ready = registry.prepare_decode(q, k, v, cache_seqlens=lengths, causal=causal, tuning=tuning)
         return Bound(ready, dict(ready.parameters))
     if config.direction == "backward":
-        ready = registry.prepare_backward(info.name, q, k, v, dout, causal=causal, tuning=tuning, **given)
+        ready = registry.prepare_backward(info.name, q, k, v, dout, causal=causal, tuning=tuning, **given, **fixed)
         # The forward of a training step takes its own blocks: the tuning is the backward's.
-        step = partial(train, partial(registry.call, info.name, causal=causal, **given), (q, k, v), dout)
+        step = partial(train, partial(registry.call, info.name, causal=causal, **given, **fixed), (q, k, v), dout)
         if config.parameters.get("training"):
-            return Bound(partial(_step, step), {**ready.parameters, **pattern, "training": True}, timed=False,
+            return Bound(partial(_step, step), {**ready.parameters, **pattern, **fixed, "training": True}, timed=False,
                          note="forward and backward as one call, for its memory; its time is no backward's")
-        return Bound(ready, {**ready.parameters, **pattern}, step, unpack=ready.unpack)
+        return Bound(ready, {**ready.parameters, **pattern, **fixed}, step, unpack=ready.unpack)
     ready = registry.prepare_forward(info.name, q, k, v, causal=causal, tuning=tuning, **given, **extra)
     expected = partial(accuracy.expect, q, k, v, causal, patterns.hidden(config, q.device), **extra) if extra else None
     return Bound(ready, {**ready.parameters, **pattern, **on}, unpack=ready.unpack, expected=expected)

@@ -190,7 +190,7 @@ print(json.dumps({{"record": "end"}}), file=out, flush=True)
 
 def test_metric_sets_are_known_by_name():
     assert len(share.metric_names("occupancy")) < len(share.metric_names("evidence"))
-    with pytest.raises(BadInput, match="--metrics: expected one of evidence, roofline, occupancy, full, got 'all'"):
+    with pytest.raises(BadInput, match="--metrics: expected one of evidence, stalls, roofline"):
         share.metric_names("all")
 
 

@@ -1,5 +1,6 @@
 """The named suites hold what they say, few enough to run, each configuration once."""
 
+import itertools
 from dataclasses import replace
 
 import pytest
@@ -12,8 +13,8 @@ from profiler.spec import AttentionShape
 
 from .conftest import ROOT
 
-MOST = {"quick": 4, "evidence": 132, "scaling": 120, "tuning": 32, "backward": 48, "decode": 16, "peers": 264,
-        "ablation": 36, "options": 48, "memory": 10}
+MOST = {"quick": 4, "evidence": 132, "scaling": 144, "tuning": 32, "backward": 48, "decode": 16, "peers": 264,
+        "ablation": 36, "ladder": 44, "options": 48, "memory": 10}
 
 
 @pytest.mark.parametrize("name", suites.SUITES)
@@ -52,6 +53,23 @@ def test_the_ablation_turns_off_one_switch_at_a_time():
     for shape in {config.shape for config in suites.ablation()}:
         off = [config.parameters for config in suites.ablation() if config.shape == shape]
         assert sorted(len(parameters) for parameters in off) == [0, 0, *[1] * 7]
+
+
+def test_the_ladder_adds_one_idea_at_a_time():
+    for shape in {config.shape for config in suites.ladder()}:
+        here = [config for config in suites.ladder() if config.shape == shape]
+        assert [c.implementation for c in here if c.implementation != "hopper"] == [
+            "naive_folded", "flash1", "flash2", "sdpa_flash", "sdpa_cudnn"]
+        off = [set(c.parameters) for c in here if c.implementation == "hopper"]
+        assert [len(names) for names in off] == [3, 2, 1, 0] and all(b < a for a, b in itertools.pairwise(off))
+        assert not any(value for c in here for value in c.parameters.values())
+        assert (shape.batch * shape.nq, shape.heads * shape.head_dim) == (16_384, 2048)
+
+
+def test_the_switches_of_the_ladder_are_those_of_the_kernel():
+    from kernels import hopper_plan
+
+    assert {name for off in suites.HOPPER_STEPS for name in off} == set(hopper_plan.SWITCHES)
 
 
 def test_a_suite_is_narrowed_by_values_and_never_to_nothing():
