@@ -116,10 +116,12 @@ def run(page: Any) -> None:
     if token and not store.shelves().knows(token):
         state.put(store.TOKEN_PARAMETER, None)
         state.note(text.ADDED_GONE)
-    with boxes.guarded():
-        upload.sidebar()
-    _body(page)
-    _settle()
+    try:
+        with boxes.guarded():
+            upload.sidebar()
+        _body(page)
+    finally:
+        _settle()
 
 
 @st.fragment
@@ -142,11 +144,12 @@ def _body(page: Any) -> None:
 
 
 def _settle() -> None:
-    """Modules are never garbage: Streamlit's collection after each run takes a tenth of the time once it skips them."""
+    """Modules are never garbage: a collection takes a tenth of the time once it skips them."""
     loaded = len(sys.modules)
     if _settled.get("modules") != loaded:
         _settled["modules"] = loaded
         gc.freeze()
+    gc.enable()
 
 
 _settled: dict[str, int] = {}
