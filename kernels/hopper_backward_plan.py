@@ -1,24 +1,35 @@
 """How a backward on Hopper is cut into programs, and its launches (kernels.hopper_backward has the kernels).
 
 One pass ("prepare", "keys", "finish") sums dQ in float32 in whatever order the programs come; dK and dV have one order.
-The deterministic form ("prepare", "keys", "queries") makes dQ in a kernel of its own, and is bitwise reproducible.
+The deterministic forms are bitwise reproducible: two passes ("prepare", "keys", "queries") make dQ in a kernel of its
+own; the ordered pass is the first form with the tiles of a head taking turns at each block of queries.
 
-What was tried; "compiled" is what the machine code shows (Triton 3.6), head size 128 unless said, a step and consumer:
-    change                                        predicted         compiled                              measured
-    dQ from registers, schedule 1 for 0           +3-8 % (no stage  0 words spilled for 77                not yet
-                                                  in shared memory)
-    addresses of K and V made loop-variant        16 registers      20 loads from local memory fewer      not yet
-    producer the first partition, consumers       evener registers  388 instructions for 422, loads 7     not yet
-      workers                                                       for 16
-    schedule 3: dQ under the next exponentials,   +10 %             382 instructions, nothing spilled     not yet
-      the consumers up to a block apart
-    P of 16 bits between steps (schedule 3)       16 registers      417 instructions for 388: left out    -
-    one program a multiprocessor, lists of tiles  +3 %              627 instructions, 54 of them on       -
-                                                                    local memory: left out
-    tiles of a head begin at different queries    +0-5 % (sums of   the same                              not yet
-                                                  one row queue)
-    three consumers at head size 64, two passes   +10 %             nothing spilled                       not yet
-    both passes at once                           +3 % (a wave)     the same                              not yet
+What was tried, with rates in TFLOP/s on one H200 (bfloat16, 16,384 tokens, hidden size 2048, N 4096, full / causal;
+Triton 3.6; differences below 3 % are noise). A schedule is the order of a step: 0 has nothing in flight over the loop's
+edge; 1 sends dQ off under dK; 2 sends it off under the next scores; 3 makes the next P under dQ, and lets the
+consumers be a block apart. "-": not measured.
+    head size 128                                 predicted               measured
+    reduce, schedule 0                            -                       - / 481
+    reduce, schedule 1                            -                       529 / 477
+    atomic, schedule 1 (no dQ in shared memory)   1.03-1.08 of reduce     514 / 471
+    atomic, schedule 3                            1.10 of schedule 1      567 / 494
+    atomic, schedule 3, three stages              -                       565 / -
+    reduce, schedule 3 (chosen)                   -                       585 / 505; N 16k 627 / 597
+    two passes, schedule 0 (deterministic)        -                       505 / 447
+    two passes, schedule 3                        -                       492 / 437
+    ordered                                       0.95-1 of reduce        not yet
+    head size 64
+    128 queries a step, atomic, schedule 2        -                       426 / 388
+    128 queries, atomic, schedule 3 (chosen)      1.10 of schedule 2      508 / 450; N 16k 537 / 536
+    64 queries, atomic, schedule 3                -                       463 / 422
+    two passes, schedule 0                        -                       406 / 361
+    two passes, schedule 0, three consumers       1.10 of two             425 / 390
+      (deterministic)
+    two passes, schedule 3, three consumers       -                       396 / 361
+    two passes, schedule 3, 128 queries           -                       401 / 359
+    128 queries, reduce, schedule 3; ordered      -                       not yet
+Seen in machine code only: P of 16 bits between steps (417 instructions a step for 388), and one program a
+multiprocessor with lists of tiles (627 instructions, 54 of them on local memory).
 """
 
 from __future__ import annotations
@@ -27,7 +38,6 @@ import contextlib
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
-from functools import lru_cache
 from typing import Any
 
 import torch
@@ -45,30 +55,26 @@ SUMS = {"none": 0, "atomic": 1, "reduce": 2}
 
 @dataclass(frozen=True)
 class Tuning:
-    """block_m: queries a step, 64 or 128. schedule: the order of a step (hopper_backward._step). dq_sum: "atomic" from
-    registers, "reduce" by TMA, or "none": dQ in a kernel of its own. stages: blocks of queries in flight. consumers:
-    two, or without dQ also three, of 64 keys each. query_consumers, block_n, query_stages: likewise, of dQ's kernel.
-    spread: the tiles of a head begin at different queries. together: both passes at once, on two streams, so that one
-    fills the multiprocessors that the end of the other leaves idle."""
+    """block_m: queries a step, 64 or 128. dq_sum: "atomic" from registers, "reduce" by TMA, or "none": dQ in a kernel
+    of its own. ordered: 0, or with "reduce" the steps that a tile begins after the tile before, so as not to wait for
+    its turn. fenced: the turn is passed on with a release, and taken with an acquire. stages: blocks of queries in
+    flight. consumers: two, or without dQ also three, of 64 keys each. query_consumers, block_n, query_stages:
+    likewise, of dQ's kernel."""
 
     block_m: int
-    schedule: int
     dq_sum: str
+    ordered: int = 0
+    fenced: bool = False
     stages: int = 2
     consumers: int = 2
     query_consumers: int = 2
     block_n: int = 128
     query_stages: int = 2
-    spread: bool = False
-    together: bool = False
 
 
-# (padded head size, whether there is a mask)
-ONE_PASS = {
-    (64, False): Tuning(128, 3, "atomic"), (64, True): Tuning(128, 3, "atomic"),
-    (128, False): Tuning(64, 3, "atomic"), (128, True): Tuning(64, 3, "atomic"),
-}
-TWO_PASSES = {64: Tuning(64, 0, "none", 2, 3, 3, 64, 4), 128: Tuning(64, 0, "none")}
+ONE_PASS = {64: Tuning(128, "atomic"), 128: Tuning(64, "reduce")}  # by padded head size
+DETERMINISTIC = {
+    64: Tuning(64, "none", consumers=3, query_consumers=3, block_n=64, query_stages=4), 128: Tuning(64, "none")}
 
 
 def obstacle(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, scale: float | None = None) -> str | None:
@@ -101,14 +107,24 @@ def supports(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool = F
     return obstacle(q, k, v, scale=scale)
 
 
-def choose(q: torch.Tensor, *, masked: bool, deterministic: bool, tuning: Mapping[str, Any] | None = None) -> Tuning:
+def choose(q: torch.Tensor, *, deterministic: bool, tuning: Mapping[str, Any] | None = None) -> Tuning:
     """The configuration for q (B, H, N, D); `tuning` has names of Tuning that replace those of the table."""
     row = max(64, padded(q.shape[3]))
-    base = TWO_PASSES[row] if deterministic else ONE_PASS[row, masked]
-    chosen = replace(base, **(tuning or {}))
-    if deterministic and chosen.dq_sum != "none":
-        raise UnsupportedCall("tuning", 'dq_sum "none", as deterministic=True asks', repr(chosen.dq_sum))
+    chosen = replace((DETERMINISTIC if deterministic else ONE_PASS)[row], **(tuning or {}))
+    if chosen.ordered and chosen.dq_sum != "reduce":
+        raise UnsupportedCall("tuning", 'dq_sum "reduce" with an ordered pass', repr(chosen.dq_sum))
+    if deterministic and chosen.dq_sum != "none" and not chosen.ordered:
+        raise UnsupportedCall("tuning", 'ordered or dq_sum "none", as deterministic=True asks', repr(chosen.dq_sum))
     return chosen
+
+
+def _abreast(q: torch.Tensor, group: int, left: int, right: int, tuning: Tuning) -> int:
+    """Key heads whose tiles are launched alternately, so that those of one head begin `ordered` steps apart."""
+    seen = q.shape[2] if left < 0 and right < 0 else q.shape[2] / 2
+    if left >= 0 and right >= 0:
+        seen = min(q.shape[2], left + right + 64 * tuning.consumers)
+    processors = torch.cuda.get_device_properties(q.device).multi_processor_count if q.is_cuda else 132
+    return math.ceil(tuning.ordered * processors / max(1.0, group * seen / tuning.block_m)) or 1
 
 
 def launches(dout: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor,
@@ -120,12 +136,15 @@ def launches(dout: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tens
     """
     from kernels import hopper_backward as kernels
     from kernels import hopper_backward_queries as query_kernels
+    from kernels import hopper_backward_sums as sum_kernels
     from kernels.gluon_names import DTYPES, TensorDescriptor, gl
 
     (batch, heads, nq, head_dim), (kv_heads, nk) = q.shape, k.shape[1:3]
     dq, dk, dv = grads
     group, shift, row = heads // kv_heads, nk - nq, max(64, padded(head_dim))
     nqp, bm, sums = triton.cdiv(nq, PAD) * PAD, tuning.block_m, SUMS[tuning.dq_sum]
+    ordered = tuning.ordered > 0
+    turns = torch.empty(batch * heads * (nqp // 64) * 2 if ordered else 1, dtype=torch.int32, device=q.device)
     stats = torch.empty((2, batch * heads, nqp), dtype=torch.float32, device=q.device)
     dq_sum = torch.empty((batch * heads * nqp, row) if sums else (64, row), dtype=torch.float32, device=q.device)
     tile = (64, row // 2 if bm == 64 else row)
@@ -145,17 +164,18 @@ def launches(dout: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tens
 
     keys, rows, queries, bn = 64 * tuning.consumers, 128 if sums else 64, 64 * tuning.query_consumers, tuning.block_n
     steps = [
-        ("prepare", kernels.prepare, batch * heads * (nqp // 64),
-         (out, dout, lse, lse if dlse is None else dlse, stats[0], stats[1], dq_sum, *out.stride()[:3],
-          *dout.stride()[:3], heads, nq, nqp, -1.0 / scale),
-         dict(HEAD=head_dim, D=row, ROWS=64, HAS_DLSE=dlse is not None, ZERO=sums > 0, num_warps=4)),
+        ("prepare", sum_kernels.prepare, batch * heads * (nqp // 64),
+         (out, dout, lse, lse if dlse is None else dlse, stats[0], stats[1], dq_sum, turns,
+          *out.stride()[:3], *dout.stride()[:3], heads, nq, nqp, -1.0 / scale),
+         dict(HEAD=head_dim, D=row, ROWS=64, HAS_DLSE=dlse is not None, ZERO=sums > 0, ORDERED=ordered,
+              num_warps=4)),
         ("keys", kernels.key_kernel, batch * kv_heads * triton.cdiv(nk, keys),
          (operand(q, bm), operand(k, rows), operand(v, rows), operand(dout, bm), dq_desc, stats[0], stats[1], dk, dv,
-          dq_sum, kv_heads, *numbers),
-         dict(BM=bm, KEYS=keys, STAGES=tuning.stages, DQ=sums, SCHEDULE=tuning.schedule, SPREAD=tuning.spread,
+          dq_sum, turns, _abreast(q, group, left, right, tuning), kv_heads, *numbers),
+         dict(BM=bm, KEYS=keys, STAGES=tuning.stages, DQ=sums, ORDERED=ordered * (1 + tuning.fenced),
               TAIL=nk % keys != 0, **mask, **threads(tuning.consumers)))]
     if sums:
-        steps.append(("finish", kernels.finish, batch * heads * (nqp // 64), (dq_sum, dq, nq, nqp, scale),
+        steps.append(("finish", sum_kernels.finish, batch * heads * (nqp // 64), (dq_sum, dq, nq, nqp, scale),
                       dict(HEAD=head_dim, D=row, BM=bm, ATOMIC_ORDER=tuning.dq_sum == "atomic", num_warps=4)))
     else:
         steps.append(("queries", query_kernels.query_kernel, batch * heads * triton.cdiv(nq, queries),
@@ -186,39 +206,20 @@ def backward(dout: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tens
         return dq.zero_(), dk.zero_(), dv.zero_()
     out = out if out.stride(3) == 1 else out.contiguous()
     dout = dout if dout.stride(3) == 1 and tma_obstacle("dout", dout) is None else dout.contiguous()
-    chosen = choose(q, masked=left >= 0 or right >= 0, deterministic=deterministic, tuning=tuning)
+    chosen = choose(q, deterministic=deterministic, tuning=tuning)
     steps = launches(dout, q, k, v, out, lse.contiguous(), left=left, right=right, scale=scale,
                      dlse=None if dlse is None else dlse.contiguous(), tuning=chosen, grads=(dq, dk, dv))
     with torch.cuda.device(q.device):
-        run(steps, stage, together=chosen.together)
+        run(steps, stage)
     return dq, dk, dv
 
 
 def run(steps: list[tuple[str, Any, int, tuple, dict]],
-        stage: Callable[[str], contextlib.AbstractContextManager] | None = None, *, together: bool = False) -> None:
-    """Launch the steps of `launches`. together: the last two at the same time, unless a stage is to hold each alone."""
-    def launch(step: tuple[str, Any, int, tuple, dict]) -> None:
-        name, kernel, programs, args, options = step
+        stage: Callable[[str], contextlib.AbstractContextManager] | None = None) -> None:
+    """Launch the steps of `launches`, each in the context that `stage` gives for its name."""
+    for name, kernel, programs, args, options in steps:
         with stage(name) if stage is not None else contextlib.nullcontext():
             kernel[(programs,)](*args, **options)
-
-    launch(steps[0])
-    if together and stage is None:
-        here = torch.cuda.current_stream()
-        aside = _stream(here.device)
-        aside.wait_stream(here)
-        launch(steps[1])
-        with torch.cuda.stream(aside):
-            launch(steps[2])
-        here.wait_stream(aside)  # what is freed after this call is used again after both
-        return
-    for step in steps[1:]:
-        launch(step)
-
-
-@lru_cache
-def _stream(device: torch.device) -> torch.cuda.Stream:
-    return torch.cuda.Stream(device)
 
 
 def parameters(tuning: Tuning) -> dict[str, Any]:

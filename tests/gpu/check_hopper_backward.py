@@ -1,12 +1,13 @@
 """The Hopper backward on a GPU: every candidate against float64, then what each costs beside its peers.
 
-    python -m tests.gpu.check_hopper_backward FOLDER [--seconds 140] [--only SUBSTRING] [--dtype float16]
+    python -m tests.gpu.check_hopper_backward FOLDER [--seconds 100] [--only SUBSTRING]
 
 Appends one JSON line a check and a cell to FOLDER/results.jsonl and prints them; exit 1 if a candidate that ran is
 wrong. Each candidate is checked in a process of its own, several at once, so one that hangs or crashes costs only
 itself. The limit of an error is 3 times that of eager PyTorch in the same dtype plus the floor of its dtype. Times are
 CUDA events around every kernel of a backward, in random order, 256 MB cleared before each; TFLOP/s count 10 B H N N D,
-half of it when causal. A peer that is not installed or refuses is named.
+half of it when causal. Deterministic forms must give the same bits in every run. A peer that is not installed or
+refuses is named.
 """
 
 import argparse
@@ -28,35 +29,29 @@ import torch
 from kernels import hopper_backward_plan as plan
 from kernels.hopper_backward_plan import Tuning
 
-DEVICE, TOKENS, HIDDEN, ROUNDS, LENGTHS = "cuda", 16384, 2048, 15, (4096, 16384, 1024)
+DEVICE, TOKENS, HIDDEN, ROUNDS, RUNS = "cuda", 16384, 2048, 13, 12
+CELLS = [(4096, "bfloat16"), (16384, "bfloat16"), (1024, "bfloat16"), (4096, "float16")]
+HEADS = [(128, False), (128, True), (64, False), (64, True)]  # (head size, causal)
 FLOOR = {torch.float16: 5e-4, torch.bfloat16: 4e-3}
-ONE_128 = {"reduce, 1": Tuning(64, 1, "reduce"), "atomic, 1": Tuning(64, 1, "atomic"),
-           "atomic, 3": Tuning(64, 3, "atomic"), "reduce, 3": Tuning(64, 3, "reduce")}
-TWO_128 = {"two passes, 0": Tuning(64, 0, "none"), "two passes, 3": Tuning(64, 3, "none"),
-           "two passes, 0, together": Tuning(64, 0, "none", together=True)}
-BOTH_64 = {"128, atomic, 2": Tuning(128, 2, "atomic"), "128, atomic, 3": Tuning(128, 3, "atomic"),
-           "64, atomic, 3": Tuning(64, 3, "atomic", 3), "two passes, 0": Tuning(64, 0, "none"),
-           "two passes, 0, three": Tuning(64, 0, "none", 2, 3, 3, 64, 4),
-           "two passes, 0, three, together": Tuning(64, 0, "none", 2, 3, 3, 64, 4, together=True),
-           "two passes, 3, three": Tuning(64, 3, "none", 3, 3, 2, 64, 4),
-           "two passes, 128, 3": Tuning(128, 3, "none", 2, 2, 3, 64, 6)}
 CANDIDATES = {
-    (128, False): {**ONE_128, "atomic, 3, three stages": Tuning(64, 3, "atomic", 3),
-                   "atomic, 3, spread": Tuning(64, 3, "atomic", spread=True),
-                   **TWO_128},
-    (128, True): {**ONE_128, "reduce, 0": Tuning(64, 0, "reduce"), **TWO_128},
-    (64, False): {**BOTH_64, "128, atomic, 3, spread": Tuning(128, 3, "atomic", spread=True)},
-    (64, True): BOTH_64,
-}
-# (name, batch, query heads, key heads, Nq, Nk, head size, window, dtype, dLSE): of the table's configurations
-ALIGNED = [("aligned", 2, 3, 3, 512, 512, None, (-1, -1), "bfloat16", False)]
-CALLS = [("tails", 2, 3, 3, 1000, 1000, None, (-1, -1), "bfloat16", False),
+    128: {"default": plan.ONE_PASS[128], "ordered, 2": Tuning(64, "reduce", ordered=2),
+          "ordered, 4": Tuning(64, "reduce", ordered=4), "ordered, 3, fenced": Tuning(64, "reduce", 3, True),
+          "two passes": Tuning(64, "none")},
+    64: {"default": plan.ONE_PASS[64], "reduce": Tuning(128, "reduce"), "ordered, 2": Tuning(128, "reduce", ordered=2),
+         "ordered, 4": Tuning(128, "reduce", ordered=4), "ordered, 3, fenced": Tuning(128, "reduce", 3, True),
+         "two passes": Tuning(64, "none", consumers=3, query_consumers=3, block_n=64, query_stages=4)}}
+# (name, batch, query heads, key heads, Nq, Nk, head size, window, dtype, dLSE)
+CALLS = [("aligned", 2, 3, 3, 512, 512, None, (-1, -1), "bfloat16", False),
+         ("tails", 2, 3, 3, 1000, 1000, None, (-1, -1), "bfloat16", False),
          ("fewer queries", 2, 3, 3, 300, 1000, None, (-1, -1), "bfloat16", True),
          ("groups, fewer keys: rows without keys", 1, 8, 2, 700, 333, None, (-1, -1), "float16", True),
          ("head size 40 or 96", 1, 4, 2, 513, 640, -24, (-1, -1), "bfloat16", False),
          ("window", 1, 4, 2, 900, 1100, None, (200, 50), "bfloat16", False),
-         ("few tokens", 1, 2, 1, 1, 3, None, (-1, -1), "float16", False),
-         ("float16", 2, 3, 3, 512, 512, None, (-1, -1), "float16", False)]
+         ("few tokens", 1, 2, 1, 1, 3, None, (-1, -1), "float16", False)]
+
+
+def deterministic(tuning):
+    return tuning.dq_sum == "none" or tuning.ordered > 0
 
 
 def make(batch, heads, kv_heads, nq, nk, head_dim, dtype):
@@ -87,7 +82,7 @@ def eager(q, k, v, dout, dlse, causal, window):
 
 
 def error(call, causal, tuning):
-    """The largest error over its limit, of dQ, dK and dV, and the relative errors; NaN stays. Twice: equal bits?"""
+    """The largest error over its limit, of dQ, dK and dV, the relative errors (NaN stays); do all runs agree?"""
     _, batch, heads, kv_heads, nq, nk, head_dim, window, dtype, with_dlse = call
     q, k, v, dout = make(batch, heads, kv_heads, nq, nk, head_dim, getattr(torch, dtype))
     dlse = torch.randn(batch, heads, nq, device=DEVICE) if with_dlse else None
@@ -101,10 +96,10 @@ def error(call, causal, tuning):
     poison = [torch.full_like(x, float("nan")) for x in (q, k, v, q, q)]
     del poison  # what is allocated next holds NaN
     arguments = dict(scale=head_dim**-0.5, causal=causal, window=window, dlse=dlse, tuning=asdict(tuning),
-                     deterministic=tuning.dq_sum == "none")
+                     deterministic=deterministic(tuning))
     grads = plan.backward(dout, q, k, v, out.to(q.dtype), lse.float(), **arguments)
-    again = plan.backward(dout, q, k, v, out.to(q.dtype), lse.float(), **arguments)
-    equal = [torch.equal(a, b) for a, b in zip(grads, again)]
+    again = [plan.backward(dout, q, k, v, out.to(q.dtype), lse.float(), **arguments) for _ in range(RUNS)]
+    equal = [all(torch.equal(a, b) for b in others) for a, *others in zip(grads, *again)]
     worst, relative = 0.0, []
     for g, r, e in zip(grads, exact, plain):
         limit = 3 * (e.double() - r).abs().max() + FLOOR[q.dtype] * r.abs().max()
@@ -112,7 +107,7 @@ def error(call, causal, tuning):
         relative.append(((g.double() - r).norm() / r.norm().clamp_min(1e-30)).item())
         worst = ratio if not ratio <= worst else worst
     return {"over_limit": worst if worst == worst else "nan", "relative": relative, "bitwise_dq_dk_dv": equal,
-            "right": worst <= 1 and all(equal[0 if tuning.dq_sum == "none" else 1:])}
+            "right": worst <= 1 and all(equal[0 if deterministic(tuning) else 1:])}
 
 
 def check(head_dim, causal, tuning, calls):
@@ -121,6 +116,35 @@ def check(head_dim, causal, tuning, calls):
         size = head_dim + call[6] if call[6] and head_dim == 64 else 96 if call[6] else head_dim
         results[call[0]] = error((*call[:6], size, *call[7:]), causal, tuning)
         print(json.dumps(results), flush=True)  # what is known if the next one hangs
+
+
+def check_autograd(head_dim):
+    """Gradients of flash_attention(implementation="hopper") through autograd, plain and compiled, and 30 runs alike."""
+    from kernels import flash_attention
+
+    q, k, v, dout = make(2, 4, 2, 777, 900, head_dim, torch.bfloat16)
+    exact = eager(*(x.double() for x in (q, k, v, dout)), None, True, (-1, -1))[0]
+    plain = eager(q, k, v, dout, None, True, (-1, -1))[0]
+
+    def attention(*leaves, deterministic=False):
+        return flash_attention(*leaves, causal=True, implementation="hopper", deterministic=deterministic)
+
+    def gradients(function, **options):
+        leaves = [x.clone().requires_grad_() for x in (q, k, v)]
+        return torch.autograd.grad(function(*leaves, **options), leaves, dout)
+
+    results = {}
+    for name, function in (("plain", attention), ("compiled", torch.compile(attention, fullgraph=True))):
+        worst = max(((g.double() - r).abs().max() / (3 * (e.double() - r).abs().max()
+                                                     + FLOOR[q.dtype] * r.abs().max())).item()
+                    for g, r, e in zip(gradients(function), exact, plain))
+        results[name] = {"over_limit": worst, "right": worst <= 1}
+        print(json.dumps(results), flush=True)
+    first = gradients(attention, deterministic=True)
+    same = all(torch.equal(a, b) for _ in range(30)
+               for a, b in zip(first, gradients(attention, deterministic=True)))
+    results["30 deterministic runs"] = {"right": same}
+    print(json.dumps(results), flush=True)
 
 
 def sdpa(q, k, v, dout, causal, backend):
@@ -149,7 +173,7 @@ def ours(q, k, v, dout, out, lse, causal, tuning):
              for name, kernel, programs, args, options in steps}
 
     def call():
-        plan.run(steps, together=tuning.together)
+        plan.run(steps)
         return grads
     return call, alone
 
@@ -204,10 +228,13 @@ def measure(cell, tensors, peers, missing, tunings, steps_too):
     began = time.monotonic()
     head_dim, causal, n, _ = cell
     expected = peers["cudnn"]() if "cudnn" in peers else None
-    calls, steps, differences = dict(peers), {}, {}
+    calls, steps, differences, same = dict(peers), {}, {}, {}
     for name, tuning in tunings.items():
         calls[name], steps[name] = ours(*tensors, causal, Tuning(**tuning))
         grads = calls[name]()
+        if deterministic(Tuning(**tuning)):
+            first = [x.clone() for x in grads]
+            same[name] = all(torch.equal(a, b) for _ in range(RUNS) for a, b in zip(first, calls[name]()))
         if expected is not None:
             differences[name] = max(((a.float() - b.float()).norm() / b.float().norm()).item()
                                     for a, b in zip(grads, expected))
@@ -220,6 +247,7 @@ def measure(cell, tensors, peers, missing, tunings, steps_too):
               "ratio_to_best_peer": {name: round(best / taken[name][0], 3) for name in tunings} if best else None,
               "spread": {name: round((t[2] - t[1]) / t[0], 3) for name, t in taken.items()},
               "ms": {name: round(t[0], 4) for name, t in taken.items()},
+              "same_bits": same,
               "difference_to_cudnn": {name: round(x, 5) for name, x in differences.items()}}
     if steps_too:
         record["steps_us"] = {name: {step: round(t[0] * 1e3, 1) for step, t in times(alone, 5).items()}
@@ -230,13 +258,13 @@ def measure(cell, tensors, peers, missing, tunings, steps_too):
 def serve(job):
     """Prepare the cells of a job, say so, and measure each one when a line of standard input asks for it."""
     cells = {}
-    for n in job["lengths"]:
-        cells[n] = prepare_cell(job["head_dim"], job["causal"], n, job["dtype"])
+    for n, dtype in job["cells"]:
+        cells[n, dtype] = prepare_cell(job["head_dim"], job["causal"], n, dtype)
         print(json.dumps({"ready": n}), flush=True)
     for line in sys.stdin:
         request = json.loads(line)
-        n = request["n"]
-        record = measure((job["head_dim"], job["causal"], n, job["dtype"]), *cells[n], request["tunings"],
+        n, dtype = request["cell"]
+        record = measure((job["head_dim"], job["causal"], n, dtype), *cells[n, dtype], request["tunings"],
                          request["steps"])
         print(json.dumps(record), flush=True)
 
@@ -287,6 +315,8 @@ def child(job, seconds):
 def work(job):
     if job["kind"] == "check":
         check(job["head_dim"], job["causal"], Tuning(**job["tuning"]), job["calls"])
+    elif job["kind"] == "autograd":
+        check_autograd(job["head_dim"])
     else:
         serve(job)
 
@@ -294,9 +324,8 @@ def work(job):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--seconds", type=float, default=140)
+    parser.add_argument("--seconds", type=float, default=100)
     parser.add_argument("--only", default="", help="candidates whose name has this")
-    parser.add_argument("--dtype", default="bfloat16", choices=("bfloat16", "float16"), help="of the cells")
     parser.add_argument("--job")
     args = parser.parse_args()
     if args.job:
@@ -314,51 +343,41 @@ def main():
         print(json.dumps(record), flush=True)
 
     errors = (args.folder / "errors.txt").open("w")
-    servers = {key: Server({"kind": "serve", "head_dim": key[0], "causal": key[1], "lengths": LENGTHS,
-                            "dtype": args.dtype}, errors) for key in CANDIDATES}
-    jobs = []
-    for (head_dim, causal), candidates in CANDIDATES.items():
-        for name, tuning in candidates.items():
-            if args.only in name and not tuning.together:  # the same kernels as without
-                jobs.append((head_dim, causal, name, tuning, ALIGNED))
-        for name, tuning in (("table", plan.ONE_PASS[head_dim, causal]), ("table", plan.TWO_PASSES[head_dim])):
-            for calls in (CALLS[:3], CALLS[3:]):
-                jobs.append((head_dim, causal, f"{name} {tuning.dq_sum}", tuning, calls))
-    jobs.sort(key=lambda job: job[2].startswith("table"))
+    servers = {key: Server({"kind": "serve", "head_dim": key[0], "causal": key[1], "cells": CELLS}, errors)
+               for key in HEADS}
+    jobs = [("check", key, name, tuning) for key in HEADS for name, tuning in CANDIDATES[key[0]].items()
+            if args.only in name] + [("autograd", (head_dim, True), "autograd", None) for head_dim in CANDIDATES]
 
     def run(job):
-        head_dim, causal, _, tuning, calls = job
-        return child({"kind": "check", "head_dim": head_dim, "causal": causal, "tuning": asdict(tuning),
-                      "calls": calls}, max(5.0, min(60.0, end - time.monotonic())))
+        kind, (head_dim, causal), _, tuning = job
+        return child({"kind": kind, "head_dim": head_dim, "causal": causal, "calls": CALLS,
+                      "tuning": tuning and asdict(tuning)}, max(5.0, min(50.0, end - 45 - time.monotonic())))
 
-    wrong, right = False, {key: {} for key in CANDIDATES}
+    wrong, right = False, {key: {} for key in HEADS}
     with ThreadPoolExecutor(14) as pool:
-        for job, (lines, why) in zip(jobs, pool.map(run, jobs)):
-            head_dim, causal, name, tuning, calls = job
+        for (kind, key, name, tuning), (lines, why) in zip(jobs, pool.map(run, jobs)):
             results = lines[-1] if lines else {}
-            good = len(results) == len(calls) and all(r["right"] for r in results.values())
+            good = (len(results) == (len(CALLS) if kind == "check" else 3)
+                    and all(r["right"] for r in results.values()))
             wrong |= any(not r["right"] for r in results.values())
-            say({"check": [head_dim, "causal" if causal else "full", name], "tuning": asdict(tuning), "right": good,
-                 "results": results, "not_run": why})
-            if good and not name.startswith("table"):
-                right[head_dim, causal][name] = asdict(tuning)
-    for key, candidates in CANDIDATES.items():
-        for name, tuning in candidates.items():
-            if tuning.together and name.removesuffix(", together") in right[key]:
+            say({"check": [key[0], "causal" if key[1] else "full", name], "tuning": tuning and asdict(tuning),
+                 "right": good, "results": results, "not_run": why})
+            if good and kind == "check":
                 right[key][name] = asdict(tuning)
     say({"device": torch.cuda.get_device_name(), "torch": torch.__version__,
          "seconds_left_after_checks": round(end - time.monotonic(), 1)})
     for server in servers.values():
-        for _ in LENGTHS:
+        for _ in CELLS:
             if "ready" not in (answer := server.answer(end - time.monotonic())):
                 say(answer)
                 break
     say({"seconds_left_after_preparation": round(end - time.monotonic(), 1)})
-    for n in LENGTHS:
+    for cell in CELLS:
         for key, server in servers.items():
-            request = {"n": n, "tunings": right[key], "steps": n == LENGTHS[0]}
-            record = server.ask(request, min(25.0, end - time.monotonic()))
-            say(record if "cell" in record else {"cell": [key[0], "causal" if key[1] else "full", n]} | record)
+            request = {"cell": cell, "tunings": right[key], "steps": cell == CELLS[0]}
+            record = server.ask(request, min(20.0, end - time.monotonic()))
+            wrong |= not all(record.get("same_bits", {}).values())
+            say(record if "cell" in record else {"cell": [key[0], "causal" if key[1] else "full", *cell]} | record)
     for server in servers.values():
         server.process.kill()
     return int(wrong)

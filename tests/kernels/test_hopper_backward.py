@@ -15,12 +15,16 @@ from kernels.errors import UnsupportedCall
 
 # dtype, head size, Nq, Nk, query heads a key head, left, right, names of Tuning that replace those of the table
 TWO = {"dq_sum": "none"}
+ORDERED = {128: {"block_m": 64, "dq_sum": "reduce", "ordered": 2},
+           64: {"block_m": 128, "dq_sum": "reduce", "ordered": 2, "consumers": 2}}
 CONFIGURATIONS = [
     ("bfloat16", 128, 1024, 1024, 1, -1, -1, {}), ("bfloat16", 128, 1024, 1024, 1, -1, 0, {}),
     ("bfloat16", 64, 1024, 1024, 1, -1, -1, {}), ("bfloat16", 64, 1024, 1024, 1, -1, 0, {}),
     ("float16", 96, 1000, 777, 2, -1, 0, {}), ("bfloat16", 40, 1000, 777, 1, 100, 50, {}),
-    ("bfloat16", 128, 1024, 1024, 1, -1, 0, TWO), ("float16", 64, 1000, 777, 2, -1, 0, TWO)]
-SPILLS = {1: 1, 3: 1, 5: 5}  # instructions on local memory in a loop with a mask, at most: a word or two kept there
+    ("bfloat16", 128, 1024, 1024, 1, -1, 0, TWO), ("float16", 64, 1000, 777, 2, -1, 0, TWO),
+    ("bfloat16", 128, 1024, 1024, 1, -1, -1, ORDERED[128]), ("bfloat16", 128, 1000, 777, 2, 100, 50, ORDERED[128]),
+    ("bfloat16", 64, 1024, 1024, 1, -1, 0, ORDERED[64])]
+SPILLS = {1: 2, 3: 2, 4: 8, 5: 8, 8: 4, 9: 20, 10: 8}  # instructions on local memory in a step, at most
 WARPGROUP = 11  # arrivals and waits in a sound loop; where ptxas runs the products one after another there are over 20
 
 
@@ -71,14 +75,14 @@ def test_loops_are_found():
 
 @pytest.mark.parametrize("index", range(len(CONFIGURATIONS)), ids=lambda i: "-".join(map(str, CONFIGURATIONS[i])))
 def test_machine_code(index, compiled):
-    dtype, head_dim, _, _, _, left, right, tuning = CONFIGURATIONS[index]
+    dtype, head_dim, *_, tuning = CONFIGURATIONS[index]
     q = torch.zeros(1, 2, 4, head_dim, dtype=getattr(torch, dtype))
-    chosen = plan.choose(q, masked=left >= 0 or right >= 0, deterministic=bool(tuning), tuning=tuning)
+    chosen = plan.choose(q, deterministic=bool(tuning), tuning=tuning)
     width = 64 if head_dim <= 64 else 128
     # a step of HGMMA multiplies 16 of the summed dimension
-    products = {"keys": 2 * width // 16 + 2 * chosen.block_m // 16 + (0 if tuning else 128 // 16),
+    products = {"keys": 2 * width // 16 + 2 * chosen.block_m // 16 + (0 if chosen.dq_sum == "none" else 128 // 16),
                 "queries": 2 * width // 16 + chosen.block_n // 16}
-    for stage in ("keys", "queries") if tuning else ("keys",):
+    for stage in ("keys", "queries") if chosen.dq_sum == "none" else ("keys",):
         sass = compiled[str(index), stage]
         consumers = chosen.consumers if stage == "keys" else chosen.query_consumers
         found = loops(sass)
@@ -88,16 +92,18 @@ def test_machine_code(index, compiled):
             assert sum(bool(re.search(r"\b(STL|LDL)\b", text)) for text in body) <= SPILLS.get(index, 0)
         asked = {2: "0xf0", 3: "0xa0"}[consumers]
         assert len(re.findall(rf"USETMAXREG\.TRY_ALLOC\.CTAPOOL UP0, {asked} ", sass)) == consumers
-        assert bool(re.search(r"\bREDG\b", sass)) == (chosen.dq_sum == "atomic")
+        assert bool(re.search(r"\bREDG\.E\.ADD\.F32", sass)) == (chosen.dq_sum == "atomic")
         assert bool(re.search(r"\bUTMAREDG\b", sass)) == (chosen.dq_sum == "reduce")
-    assert ("finish" if tuning else "queries") not in {stage for i, stage in compiled if i == str(index)}
+        assert bool(re.search(r"\bREDG?\.E\.ADD\.STRONG", sass)) == (chosen.ordered > 0)  # a turn passed on
+    other = "finish" if chosen.dq_sum == "none" else "queries"
+    assert other not in {stage for i, stage in compiled if i == str(index)}
 
 
 @pytest.mark.parametrize(("block_m", "head_dim"), [(64, 128), (128, 64), (64, 40)])
 def test_finish_knows_the_order_of_registers(block_m, head_dim, device):
     """Of a wgmma's result, thread t of a warpgroup holds as its value i that of row 16 (t // 32) + t % 32 // 4 +
     8 (i // 2 % 2) and column 8 (i // 4) + 2 (t % 4) + i % 2 (PTX ISA, register fragments of wgmma.m64nNk16)."""
-    from kernels import hopper_backward
+    from kernels import hopper_backward_sums
 
     nq, padded, width = 200, 256, 64 if head_dim <= 64 else 128
     dq = torch.randn(padded, width)
@@ -110,14 +116,14 @@ def test_finish_knows_the_order_of_registers(block_m, head_dim, device):
                 column = i // 4 * 8 + t % 4 * 2 + i % 2 + (c * half if block_m == 64 else 0)
                 sums[:, c, i // 4, t, i % 4] = dq[row::block_m, column]
     out = torch.full((1, 1, nq, head_dim), float("nan"), device=device)
-    hopper_backward.finish[(padded // 64,)](sums.to(device), out, nq, padded, 0.5, HEAD=head_dim, D=width, BM=block_m,
-                                            ATOMIC_ORDER=True)
+    hopper_backward_sums.finish[(padded // 64,)](sums.to(device), out, nq, padded, 0.5, HEAD=head_dim, D=width,
+                                                 BM=block_m, ATOMIC_ORDER=True)
     torch.testing.assert_close(out[0, 0].cpu(), dq[:nq, :head_dim] * 0.5)
 
 
 def test_statistics(device):
     """-LSE / scale and dLSE - sum(dO O), -inf and 0 for a row without keys and the padding."""
-    from kernels import hopper_backward
+    from kernels import hopper_backward_sums
 
     torch.manual_seed(0)
     out, dout = (torch.randn(2, 100, 3, 40, device=device).transpose(1, 2) for _ in range(2))
@@ -125,14 +131,16 @@ def test_statistics(device):
     lse[1, 2, 7] = float("-inf")
     stats = torch.full((2, 6, 128), float("nan"), device=device)
     sums = torch.full((6 * 128, 64), float("nan"), device=device)
-    hopper_backward.prepare[(6 * 2,)](out, dout, lse, dlse, stats[0], stats[1], sums, *out.stride()[:3],
+    turns = torch.full((6 * 2 * 2 + 1,), 7, dtype=torch.int32, device=device)
+    hopper_backward_sums.prepare[(6 * 2,)](out, dout, lse, dlse, stats[0], stats[1], sums, turns, *out.stride()[:3],
                                       *dout.stride()[:3], 3, 100, 128, -1 / 0.25, HEAD=40, D=64, ROWS=64,
-                                      HAS_DLSE=True, ZERO=True)
+                                      HAS_DLSE=True, ZERO=True, ORDERED=True)
     delta = dlse - (out * dout).sum(-1)
     delta[1, 2, 7] = 0
     torch.testing.assert_close(stats[0].view(2, 3, 128)[..., :100], (-4 * lse).masked_fill(lse.isinf(), -torch.inf))
     torch.testing.assert_close(stats[1].view(2, 3, 128)[..., :100], delta)
     assert (stats[0][:, 100:] == -torch.inf).all() and (stats[1][:, 100:] == 0).all() and (sums == 0).all()
+    assert turns.tolist() == [0] * 24 + [7]
 
 
 def test_what_it_does_not_take():
@@ -146,14 +154,16 @@ def test_what_it_does_not_take():
     assert "last stride of v" in plan.obstacle(q, k, torch.zeros(1, 2, 64, 8, dtype=q.dtype).mT)
     assert "not a multiple of 16" in plan.obstacle(q, k[..., 1:, :][..., 1:], k)
     with pytest.raises(UnsupportedCall, match="deterministic=True"):
-        plan.choose(q, masked=False, deterministic=True, tuning={"dq_sum": "atomic"})
+        plan.choose(q, deterministic=True, tuning={"dq_sum": "atomic"})
+    with pytest.raises(UnsupportedCall, match="ordered pass"):
+        plan.choose(q, deterministic=True, tuning={"dq_sum": "atomic", "ordered": 2})
 
 
 def test_stages():
     q = torch.zeros(1, 4, 8, 64, dtype=torch.bfloat16)
 
     def stages(deterministic):
-        tuning = plan.choose(q, masked=False, deterministic=deterministic)
+        tuning = plan.choose(q, deterministic=deterministic)
         return [stage for stage, *_ in plan.launches(q, q, q, q, q, torch.zeros(1, 4, 8), left=-1, right=-1, scale=1.0,
                                                      dlse=None, tuning=tuning, grads=(q, q, q))]
     assert stages(False) == ["prepare", "keys", "finish"]
