@@ -160,6 +160,9 @@ COLUMNS_LEAD = ("Base units everywhere: bytes, nanoseconds, hertz, per cent of 1
                 "empty, never 0.")
 
 # Evidence
+RATIOS = ("Two ratios of HBM bytes: a point here stands at the bytes that were counted, {naive} over {flash}: {counted}. "
+          "Evidence's headline, {headline}, is naive's bytes over the {floor} that must move: what a kernel moves beyond "
+          "that is its own, not attention's.")
 SENTENCE = "{flash} needs {ratio} fewer HBM bytes than naive attention: {floor} instead of {naive}"
 SENTENCE_SAME_WORK = ", for the same work"
 SENTENCE_MORE_WORK = ", at {work} the matmul work"

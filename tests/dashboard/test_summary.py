@@ -53,6 +53,13 @@ def test_the_basis_says_what_was_counted_and_blames_l2_only_when_less_was_counte
     assert "Counted" not in summary.basis(replace(h, flash=replace(h.flash, dram_bytes=None)), "forward")
 
 
+def test_two_ratios_are_told_apart_where_more_was_counted_than_must_move(h):
+    assert summary.ratios(h) == "", "fewer bytes counted: a point stands at the compulsory ones, as the headline"
+    above = replace(h, flash=replace(h.flash, dram_bytes=40e6), ratio_counted=80.0)
+    said = plain(summary.ratios(above))
+    assert "3.20 GB over 40.0 MB: 80.0×" in said and "100×, is naive's bytes over the 32.0 MB" in said
+
+
 def test_the_configuration_is_named_and_a_faster_one_elsewhere(h):
     tuned = {"block_m": 64, "block_n": 128, "num_warps": 4, "num_stages": 2, "tma": True}
     ours = replace(h, flash=replace(h.flash, parameters=tuned, configurations=1))

@@ -229,6 +229,15 @@ class TestBeliefs:
         assert {one for ids in beliefs.CLAIMS.values() for one in ids} <= known
         assert len(beliefs.CLAIMS) == 5
 
+    def test_the_page_says_each_claim_as_evidence_does(self):
+        from profiler import evidence
+        from profiler.learn import words
+
+        statements = {claim.id: claim.statement for claim in evidence.evaluate(synthetic.bundle())}
+        said = words.read("en", "beliefs")
+        for name in [one for ids in beliefs.CLAIMS.values() for one in ids]:
+            assert said(f"says_{name}") == statements[name]
+
     def test_growth_from_made_up_rows(self):
         """FLOPs that quadruple with N refute linear work; FLOPs that double agree with it; one length says nothing."""
         from profiler import table

@@ -51,6 +51,16 @@ def basis(h: Headline, direction: str) -> str:
     return f"{said}."
 
 
+def ratios(h: Headline) -> str:
+    """Why a point's bytes give another ratio than the headline; "" where they give the same."""
+    counted, base = _of(h.flash, "dram_bytes"), _of(h.naive or h.naive_folded, "dram_bytes")
+    if counted is None or base is None or counted <= h.compulsory_bytes or not h.ratio_by_floor or not h.ratio_counted:
+        return ""
+    return text.RATIOS.format(
+        counted=units.times(h.ratio_counted), naive=units.nbytes(base), flash=units.nbytes(counted),
+        headline=units.times(h.ratio_by_floor), floor=units.nbytes(h.compulsory_bytes))
+
+
 def configuration(h: Headline, faster: Faster | None) -> str:
     """Which configuration of flash the numbers are of, and a faster one that another source holds."""
     if h.flash is None or not tile(h.flash.parameters):

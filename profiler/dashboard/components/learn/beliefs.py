@@ -45,7 +45,7 @@ def draw(words: Words, common: Words) -> None:
             for name in ids:
                 claim, where = _first(sources, partial(_claim, name), evidence.CANNOT_TELL)
                 verdict = words(f"claim_{claim.verdict.replace(' ', '_')}")
-                st.markdown(f"{ICONS[claim.verdict]} **{verdict}** · {boxes.plain(claim.statement)}"
+                st.markdown(f"{ICONS[claim.verdict]} **{verdict}** · {boxes.plain(words(f'says_{name}'))}"
                             + _origin(words, where, sources))
                 st.caption(boxes.plain(claim.missing or claim.sentence))
 
