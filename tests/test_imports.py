@@ -39,7 +39,7 @@ ALLOWED = {
 }
 HEAVY = {"torch": {"kernels", "workload"}, "triton": {"kernels", "workload"}, "streamlit": {"app", "dashboard"},
          "plotly": {"figures", "export"}}
-MODEL_MAY = {"dataclasses", "math", "typing", "functools", "collections", "itertools", "enum", "profiler", "statistics",
+MODEL_MAY = {"dataclasses", "math", "typing", "functools", "heapq", "collections", "itertools", "enum", "profiler", "statistics",
              "fractions", "__future__"}
 
 

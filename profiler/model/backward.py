@@ -33,25 +33,37 @@ def padded_statistic(s: AttentionShape) -> int:
     return s.batch * s.heads * ceil_div(s.nq, STATISTIC_PAD) * STATISTIC_PAD * 4
 
 
-def sum_bytes(s: AttentionShape) -> int:
-    """Bytes of the float32 buffer that dQ is summed in by atomics: padded rows, padded head size."""
-    return padded_statistic(s) * padded_head_dim(s.head_dim)
+def width(config: RunConfig) -> int:
+    """Columns of a block: the head size padded to a power of two, of the Hopper kernels to 64 at least."""
+    return max(64 if config.implementation == "hopper" else 16, padded_head_dim(config.shape.head_dim))
+
+
+def in_one_pass(config: RunConfig) -> bool:
+    """Whether dQ is summed in ``keys``; the Hopper backward does unless it is asked for a fixed order of sums."""
+    p = config.parameters
+    return bool(p.get("one_pass", config.implementation == "hopper" and not p.get("deterministic")))
+
+
+def sum_bytes(config: RunConfig) -> int:
+    """Bytes of the float32 buffer that dQ is summed in: padded rows, padded head size."""
+    return padded_statistic(config.shape) * width(config)
 
 
 def flash2(config: RunConfig) -> tuple[StagePrediction, ...]:
     """prepare (Δ and LSE in base 2), keys (dK, dV), then queries (dQ): 7 matmuls, S and dP computed twice.
 
-    With the parameter ``one_pass`` dQ is summed by atomics in ``keys`` and converted by ``finish``: 5 matmuls.
+    With the parameter ``one_pass`` (of hopper without it too, but for ``deterministic``) dQ is summed at the L2 in
+    ``keys`` and converted by ``finish``: 5 matmuls.
     keys, L2 → SM: K and V once a block of keys; for each query head of its group the Q, dO rows and two statistics of
     the query blocks that see it. queries: Q, dO and statistics once a block of queries; K and V of the key blocks it
     sees. Block sizes: key_block_m × key_block_n and query_block_m × query_block_n (queries × keys each).
     """
-    s, one_pass = config.shape, bool(config.parameters.get("one_pass"))
+    s, one_pass = config.shape, in_one_pass(config)
     must, stat, heads = compulsory_backward(config), padded_statistic(s), s.batch * s.heads
     rows = {"LSE'": stat, "Δ": stat}
-    buffer = {"dQ sum": sum_bytes(s)} if one_pass else {}
+    buffer = {"dQ sum": sum_bytes(config)} if one_pass else {}
     inputs = {"O": s.q_bytes, "dO": s.q_bytes, "LSE": statistics_bytes(s)}
-    programs = stat // 4 // (32 if padded_head_dim(s.head_dim) > 128 else 64)  # a program has 64 rows, or 32
+    programs = stat // 4 // (32 if width(config) > 128 else 64)  # a program has 64 rows, or 32
     prepare = StagePrediction("prepare", inputs, {**rows, **buffer}, l2_to_sm=inputs, sm_to_l2={**rows, **buffer},
                               overhead_ops=integer_divisions(programs, ROW_WARPS, 2), heads=heads)
     taken = {name: must[name] for name in ("Q", "K", "V", "dO")} | rows
@@ -96,11 +108,11 @@ def _pass(config: RunConfig, stage: str, reads: dict[str, int], writes: dict[str
     atomics = "dQ sum" in writes
     given = dict(writes)
     if atomics:  # every visit adds a float32 block of dQ at the L2
-        given["dQ sum"] = heads * blocks.visited * blocks.block_n * padded_head_dim(s.head_dim) * 4
+        given["dQ sum"] = heads * blocks.visited * blocks.block_n * width(config) * 4
     return StagePrediction(
         stage, reads, writes, l2_to_sm=moved, sm_to_l2=given, flops_visible=visible, heads=heads, blocks=blocks,
         refetch={name: max(0, moved[name] - reads[name]) for name in moved},
-        flops_computed=matmuls * 2 * heads * blocks.computed_pairs * padded_head_dim(s.head_dim),
+        flops_computed=matmuls * 2 * heads * blocks.computed_pairs * width(config),
         exponentials=heads * blocks.computed_pairs, overhead_ops=integer_divisions(programs, warps, 2))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from profiler.errors import BadInput
-from profiler.model import backward, decode, forward, sequences
+from profiler.model import backward, decode, forward, hopper, sequences
 from profiler.model.counts import rows_that_see
 from profiler.model.forward import LEAST_TILE
 from profiler.model.options import add_options
@@ -19,7 +19,7 @@ BUILDERS: Mapping[tuple[str, str], Builder] = {
     ("naive_folded", "forward"): forward.naive,
     ("flash1", "forward"): forward.flash1,
     ("flash2", "forward"): forward.fused,
-    ("hopper", "forward"): forward.fused,
+    ("hopper", "forward"): hopper.attention,
     ("hopper_fp8", "forward"): forward.fused,
     ("flash_varlen", "forward"): forward.fused,
     ("flash_sparse", "forward"): forward.fused,
@@ -30,6 +30,7 @@ BUILDERS: Mapping[tuple[str, str], Builder] = {
     ("naive", "backward"): backward.naive,
     ("naive_folded", "backward"): backward.naive,
     ("flash2", "backward"): backward.flash2,
+    ("hopper", "backward"): backward.flash2,
     ("flash_varlen", "backward"): backward.flash2,
     ("flash_sparse", "backward"): backward.flash2,
     ("sdpa_flash", "backward"): backward.peer,
@@ -44,7 +45,7 @@ MATERIALISING = ("naive", "naive_folded", "sdpa_math")
 # fused, with tiles that are known
 OURS = ("flash1", "flash2", "hopper", "hopper_fp8", "flash_varlen", "flash_sparse", "decode")
 BLOCK_SPARSE = ("flash2", "flash_sparse")
-TWO_PASSES = ("flash2", "flash_varlen", "flash_sparse")  # backward as flash2's, statistics padded
+TWO_PASSES = ("flash2", "hopper", "flash_varlen", "flash_sparse")  # backward as flash2's, statistics padded
 
 
 def predict(config: RunConfig, *, device: DeviceSpec | None = None, l2_size_bytes: int | None = None) -> Prediction:
@@ -113,7 +114,7 @@ def _backward_buffers(config: RunConfig) -> dict[str, int]:
     if config.implementation not in TWO_PASSES:
         return grads
     stat = backward.padded_statistic(s)
-    total = {"dQ sum": backward.sum_bytes(s)} if config.parameters.get("one_pass") else {}
+    total = {"dQ sum": backward.sum_bytes(config)} if backward.in_one_pass(config) else {}
     kept = {"O": s.q_bytes, "LSE": forward.statistics_bytes(s)} if config.parameters.get("training") else {}
     return {**grads, "LSE'": stat, "Δ": stat, **total, **kept}
 

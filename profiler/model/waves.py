@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from itertools import chain, pairwise, repeat
 
 from profiler.model.counts import ceil_div, key_interval
+from profiler.model.hopper import tiles_together
 from profiler.model.pattern import Pattern
 from profiler.model.prediction import L2_COPIES
 from profiler.spec import AttentionShape, RunConfig
@@ -40,8 +41,8 @@ class WaveReads:
 
 def wave_reads(config: RunConfig, stage: str, once: int, slots: int, l2_size_bytes: int, *,
                code_hash: str = "") -> WaveReads | None:
-    """For the stages of flash2 that walk rows, "attention", "keys" and "queries"; None for others, for unknown tiles
-    and for more than MOST_PROGRAMS programs.
+    """For the stages of flash2 that walk rows, "attention", "keys" and "queries", and the forward of hopper, whose
+    programs stay: a wave is then a tile of each; None for others, unknown tiles and more than MOST_PROGRAMS programs.
 
     once: compulsory reads of the stage. slots: programs that the GPU holds at a time. code_hash: of the kernels that
     ran, as the profile holds it, "" for today's: the forward's order of programs has changed once. Of what is walked,
@@ -49,7 +50,8 @@ def wave_reads(config: RunConfig, stage: str, once: int, slots: int, l2_size_byt
     """
     p, side = config.parameters, {"keys": "key_", "queries": "query_"}.get(stage, "")
     m, n = p.get(f"{side}block_m"), p.get(f"{side}block_n")
-    if config.implementation != "flash2" or stage not in ("attention", "keys", "queries") or not (m and n) or slots < 1:
+    known = config.implementation == "flash2" or (config.implementation == "hopper" and stage == "attention")
+    if not known or stage not in ("attention", "keys", "queries") or not (m and n) or slots < 1:
         return None
     pattern, own = Pattern.of(config), int(m)
     walk_block = int(n)
@@ -101,7 +103,7 @@ def _order(config: RunConfig, stage: str, intervals: list[Rows], half: int) -> I
         for head in range(heads):
             yield from (([head // group], rows) for rows in reversed(intervals))
     else:
-        together = heads_together(s, half) * group
+        together = tiles_together(config) if config.implementation == "hopper" else heads_together(s, half) * group
         for first in range(0, heads, together):
             here = [head // group for head in range(first, min(first + together, heads))]
             yield from ((here, rows) for rows in reversed(intervals))  # longest rows first, over the heads of a group
