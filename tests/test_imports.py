@@ -39,8 +39,8 @@ ALLOWED = {
 }
 HEAVY = {"torch": {"kernels", "workload"}, "triton": {"kernels", "workload"}, "streamlit": {"app", "dashboard"},
          "plotly": {"figures", "export"}}
-MODEL_MAY = {"dataclasses", "math", "typing", "functools", "heapq", "collections", "itertools", "enum", "profiler", "statistics",
-             "fractions", "__future__"}
+MODEL_MAY = {"dataclasses", "math", "typing", "functools", "heapq", "collections", "itertools", "enum", "profiler",
+             "statistics", "fractions", "__future__"}
 
 
 def room(path: Path) -> str:

@@ -50,8 +50,8 @@ def wave_reads(config: RunConfig, stage: str, once: int, slots: int, l2_size_byt
     """
     p, side = config.parameters, {"keys": "key_", "queries": "query_"}.get(stage, "")
     m, n = p.get(f"{side}block_m"), p.get(f"{side}block_n")
-    known = config.implementation == "flash2" or (config.implementation == "hopper" and stage == "attention")
-    if not known or stage not in ("attention", "keys", "queries") or not (m and n) or slots < 1:
+    modelled = config.implementation == "flash2" or (config.implementation == "hopper" and stage == "attention")
+    if not modelled or stage not in ("attention", "keys", "queries") or not (m and n) or slots < 1:
         return None
     pattern, own = Pattern.of(config), int(m)
     walk_block = int(n)
