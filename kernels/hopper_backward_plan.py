@@ -36,12 +36,12 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import torch
-import triton
 
 from kernels.errors import UnsupportedCall
 from kernels.plan import padded, tma_obstacle
@@ -129,32 +129,28 @@ def _abreast(q: torch.Tensor, group: int, left: int, right: int, tuning: Tuning)
 
 def launches(dout: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor,
              lse: torch.Tensor, *, left: int, right: int, scale: float, dlse: torch.Tensor | None, tuning: Tuning,
-             grads: tuple[torch.Tensor, torch.Tensor, torch.Tensor]) -> list[tuple[str, Any, int, tuple, dict]]:
+             grads: tuple[torch.Tensor, torch.Tensor, torch.Tensor]) -> Iterator[tuple[str, Any, int, tuple, dict]]:
     """One backward as (stage, kernel, programs, arguments, options), in order; they fill grads (contiguous).
 
-    left, right: the window, -1 unlimited. Nothing is launched here, so a compiler without a device can walk it too.
+    left, right: the window, -1 unlimited. Nothing is launched here, so a compiler without a device can walk it too;
+    each step is made when it is asked for, so the device is at work on the first while the host makes the others.
     """
     from kernels import hopper_backward as kernels
     from kernels import hopper_backward_queries as query_kernels
     from kernels import hopper_backward_sums as sum_kernels
-    from kernels.gluon_names import DTYPES, TensorDescriptor, gl
+    from kernels.gluon_names import TensorDescriptor
 
     (batch, heads, nq, head_dim), (kv_heads, nk) = q.shape, k.shape[1:3]
     dq, dk, dv = grads
     group, shift, row = heads // kv_heads, nk - nq, max(64, padded(head_dim))
-    nqp, bm, sums = triton.cdiv(nq, PAD) * PAD, tuning.block_m, SUMS[tuning.dq_sum]
+    nqp, bm, sums = -(-nq // PAD) * PAD, tuning.block_m, SUMS[tuning.dq_sum]
     ordered = tuning.ordered > 0
     turns = torch.empty(batch * heads * (nqp // 64) * 2 if ordered else 1, dtype=torch.int32, device=q.device)
     stats = torch.empty((2, batch * heads, nqp), dtype=torch.float32, device=q.device)
     dq_sum = torch.empty((batch * heads * nqp, row) if sums else (64, row), dtype=torch.float32, device=q.device)
-    tile = (64, row // 2 if bm == 64 else row)
-    dq_desc = TensorDescriptor(dq_sum, list(dq_sum.shape), list(dq_sum.stride()), list(tile),
-                               gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=32, rank=2))
 
-    def operand(x: torch.Tensor, rows: int) -> Any:  # four dimensions: tails are clipped, what is missing reads as 0
-        block = [1, 1, rows, row]
-        layout = gl.NVMMASharedLayout.get_default_for(block, DTYPES[x.dtype])
-        return TensorDescriptor(x, list(x.shape), list(x.stride()), block, layout)
+    def operand(x: torch.Tensor, *block: int) -> Any:  # a tail is clipped, what is missing reads as 0
+        return TensorDescriptor(x, list(x.shape), list(x.stride()), list(block), _layout(block, x.dtype))
 
     numbers = (nq, nk, nqp, scale, scale * LOG2_E, shift - left if left >= 0 else 0, shift + right if right >= 0 else 0)
     mask = dict(HEAD=head_dim, GROUP=group, LEFT=left >= 0, RIGHT=right >= 0)
@@ -163,27 +159,32 @@ def launches(dout: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tens
         return {"num_warps": 4, "maxnreg": REGISTERS[consumers], "enable_fp_fusion": True}
 
     keys, rows, queries, bn = 64 * tuning.consumers, 128 if sums else 64, 64 * tuning.query_consumers, tuning.block_n
-    steps = [
-        ("prepare", sum_kernels.prepare, batch * heads * (nqp // 64),
-         (out, dout, lse, lse if dlse is None else dlse, stats[0], stats[1], dq_sum, turns,
-          *out.stride()[:3], *dout.stride()[:3], heads, nq, nqp, -1.0 / scale),
-         dict(HEAD=head_dim, D=row, ROWS=64, HAS_DLSE=dlse is not None, ZERO=sums > 0, ORDERED=ordered,
-              num_warps=4)),
-        ("keys", kernels.key_kernel, batch * kv_heads * triton.cdiv(nk, keys),
-         (operand(q, bm), operand(k, rows), operand(v, rows), operand(dout, bm), dq_desc, stats[0], stats[1], dk, dv,
-          dq_sum, turns, _abreast(q, group, left, right, tuning), kv_heads, *numbers),
-         dict(BM=bm, KEYS=keys, STAGES=tuning.stages, DQ=sums, ORDERED=ordered * (1 + tuning.fenced),
-              TAIL=nk % keys != 0, **mask, **threads(tuning.consumers)))]
+    yield ("prepare", sum_kernels.prepare, batch * heads * (nqp // 64),
+           (out, dout, lse, lse if dlse is None else dlse, stats[0], stats[1], dq_sum, turns,
+            *out.stride()[:3], *dout.stride()[:3], heads, nq, nqp, -1.0 / scale),
+           dict(HEAD=head_dim, D=row, ROWS=64, HAS_DLSE=dlse is not None, ZERO=sums > 0, ORDERED=ordered, num_warps=4))
+    yield ("keys", kernels.key_kernel, batch * kv_heads * -(-nk // keys),
+           (operand(q, 1, 1, bm, row), operand(k, 1, 1, rows, row), operand(v, 1, 1, rows, row),
+            operand(dout, 1, 1, bm, row), operand(dq_sum, 64, row // 2 if bm == 64 else row), stats[0], stats[1], dk,
+            dv, dq_sum, turns, _abreast(q, group, left, right, tuning), kv_heads, *numbers),
+           dict(BM=bm, KEYS=keys, STAGES=tuning.stages, DQ=sums, ORDERED=ordered * (1 + tuning.fenced),
+                TAIL=nk % keys != 0, **mask, **threads(tuning.consumers)))
     if sums:
-        steps.append(("finish", sum_kernels.finish, batch * heads * (nqp // 64), (dq_sum, dq, nq, nqp, scale),
-                      dict(HEAD=head_dim, D=row, BM=bm, ATOMIC_ORDER=tuning.dq_sum == "atomic", num_warps=4)))
+        yield ("finish", sum_kernels.finish, batch * heads * (nqp // 64), (dq_sum, dq, nq, nqp, scale),
+               dict(HEAD=head_dim, D=row, BM=bm, ATOMIC_ORDER=tuning.dq_sum == "atomic", num_warps=4))
     else:
-        steps.append(("queries", query_kernels.query_kernel, batch * heads * triton.cdiv(nq, queries),
-                      (operand(q, 64), operand(k, bn), operand(v, bn), operand(dout, 64), stats[0], stats[1], dq, heads,
-                       *numbers),
-                      dict(BN=bn, QUERIES=queries, STAGES=tuning.query_stages, TAIL=nk % bn != 0, **mask,
-                           **threads(tuning.query_consumers))))
-    return steps
+        yield ("queries", query_kernels.query_kernel, batch * heads * -(-nq // queries),
+               (operand(q, 1, 1, 64, row), operand(k, 1, 1, bn, row), operand(v, 1, 1, bn, row),
+                operand(dout, 1, 1, 64, row), stats[0], stats[1], dq, heads, *numbers),
+               dict(BN=bn, QUERIES=queries, STAGES=tuning.query_stages, TAIL=nk % bn != 0, **mask,
+                    **threads(tuning.query_consumers)))
+
+
+@lru_cache
+def _layout(block: tuple[int, ...], dtype: torch.dtype) -> Any:
+    from kernels.gluon_names import DTYPES, gl
+
+    return gl.NVMMASharedLayout.get_default_for(list(block), DTYPES[dtype])
 
 
 def backward(dout: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor,
@@ -214,7 +215,7 @@ def backward(dout: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tens
     return dq, dk, dv
 
 
-def run(steps: list[tuple[str, Any, int, tuple, dict]],
+def run(steps: Iterable[tuple[str, Any, int, tuple, dict]],
         stage: Callable[[str], contextlib.AbstractContextManager] | None = None) -> None:
     """Launch the steps of `launches`, each in the context that `stage` gives for its name."""
     for name, kernel, programs, args, options in steps:

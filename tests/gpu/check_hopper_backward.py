@@ -167,8 +167,8 @@ def fa4(q, k, v, dout, causal):
 
 def ours(q, k, v, dout, out, lse, causal, tuning):
     grads = tuple(torch.empty_like(x) for x in (q, k, v))
-    steps = plan.launches(dout, q, k, v, out, lse, left=-1, right=0 if causal else -1, scale=q.shape[3] ** -0.5,
-                          dlse=None, tuning=tuning, grads=grads)
+    steps = list(plan.launches(dout, q, k, v, out, lse, left=-1, right=0 if causal else -1, scale=q.shape[3] ** -0.5,
+                               dlse=None, tuning=tuning, grads=grads))
     alone = {name: (lambda k=kernel, p=programs, a=args, o=options: k[(p,)](*a, **o))
              for name, kernel, programs, args, options in steps}
 
