@@ -64,9 +64,8 @@ def _pass_code(fenced):
 
 @constexpr_function
 def _wait_code(fenced):
-    return ("{ .reg .pred p; .reg .u32 t; mov.u32 t, %tid.x; and.b32 t, t, 127; setp.ge.u32 p, t, 32; @p bra CAME; "
-            f"LOOK: ld.{'acquire' if fenced else 'relaxed'}.gpu.global.u32 t, [$1]; setp.ne.u32 p, t, $2; @p bra LOOK; "
-            "CAME: mov.b32 $0, 0; }")
+    return (f"{{ .reg .pred p; .reg .u32 t; LOOK: ld.{'acquire' if fenced else 'relaxed'}.gpu.global.u32 t, [$1]; "
+            "setp.ne.u32 p, t, $2; @p bra LOOK; mov.b32 $0, 0; }")
 
 
 @gluon.jit
@@ -78,7 +77,7 @@ def pass_turn(turn, by, FENCED: gl.constexpr):
 
 @gluon.jit
 def wait_turn(turn, rank, FENCED: gl.constexpr):
-    """The first warp, which has the thread that starts the TMA, waits until the counter at `turn` is `rank`."""
+    """Wait until the counter at `turn` is `rank`; every thread, since several warps start the TMA, a part each."""
     gl.inline_asm_elementwise(_wait_code(FENCED), "=r,l,r,~{memory}", [turn.to(gl.int64, bitcast=True),
                               gl.to_tensor(rank)], dtype=gl.int32, is_pure=False, pack=1)
 
