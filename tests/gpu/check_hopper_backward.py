@@ -185,7 +185,7 @@ def times(calls, rounds):
     for _ in range(rounds):
         for name in random.sample(list(calls), len(calls)):
             flush.zero_()
-            torch.cuda._sleep(300_000)  # the host prepares the launches meanwhile
+            torch.cuda._sleep(1_500_000)  # under a millisecond, in which the host prepares the launches
             start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             start.record()
             calls[name]()
