@@ -78,6 +78,21 @@ def _tile(word, P: gl.constexpr):
 
 
 @gluon.jit
+def _sequence(number, call, P: gl.constexpr):
+    """Of a batch element or packed sequence: queries, keys, the window, the batch of its descriptors' coordinates, and
+    its first query and key there."""
+    _, _, _, _, nq, nk, lowest, highest, _, places = call
+    if P.packed:
+        cu_q, cu_k, _ = places
+        first_q, first_k = gl.load(cu_q + number), gl.load(cu_k + number)
+        nq = gl.load(cu_q + number + 1) - first_q
+        nk = gl.load(cu_k + number + 1) - first_k
+        return nq, nk, lowest + nk - nq, highest + nk - nq, 0, first_q, first_k
+    else:
+        return nq, nk, lowest, highest, number, 0, 0
+
+
+@gluon.jit
 def _blocks(row, nq, nk, lowest, highest, P: gl.constexpr):
     """First and one past the last key block of a tile, as hopper_plan.block_range."""
     first = 0
@@ -86,7 +101,7 @@ def _blocks(row, nq, nk, lowest, highest, P: gl.constexpr):
         end = gl.minimum(nk, gl.minimum(row + P.block_m, nq) + highest)
     if P.left:
         first = gl.maximum(0, row + lowest) // P.block_n
-    if P.causal:
+    if P.causal or P.packed:
         return first, gl.maximum((end + P.block_n - 1) // P.block_n, first + 1)
     else:
         return first, (end + P.block_n - 1) // P.block_n
@@ -104,7 +119,7 @@ def _load_block(descriptor, batch, head, row, full, free, ring, count, STAGES: g
 @gluon.jit
 def _loader(tensors, barriers, buffers, call, P: gl.constexpr):
     q_in, k_in, v_in, _ = tensors
-    _, table, width, _, nq, nk, lowest, highest, _ = call
+    table, width = call[1], call[2]
     q_full, q_free, k_full, k_free, v_full, v_free, _ = barriers
     q_ring, k_ring, v_ring, _ = buffers
     BN: gl.constexpr = P.block_n
@@ -116,19 +131,21 @@ def _loader(tensors, barriers, buffers, call, P: gl.constexpr):
     while word >= 0:
         following = gl.load(table + tile + 1)
         row, head, batch = _tile(word, P)
+        nq, nk, lowest, highest, batch, first_q, first_k = _sequence(batch, call, P)
         kv_head = head // P.group
         first, end = _blocks(row, nq, nk, lowest, highest, P)
         # K before Q, whose buffer may still be in use; then K one block ahead of V: the order of use
-        _load_block(k_in, batch, kv_head, (end - 1) * BN, k_full, k_free, k_ring, count, P.stages)
+        _load_block(k_in, batch, kv_head, first_k + (end - 1) * BN, k_full, k_free, k_ring, count, P.stages)
         for c in gl.static_range(CONSUMERS):
             mbarrier.wait(q_free.index(c), (tile & 1) ^ 1)
             mbarrier.expect(q_full.index(c), q_in.block_type.nbytes)
-            tma_load(q_in, [batch, head, row + c * 64, 0], q_full.index(c), q_ring.index(c))
+            tma_load(q_in, [batch, head, first_q + row + c * 64, 0], q_full.index(c), q_ring.index(c))
         for block in range(1, end - first):
-            _load_block(k_in, batch, kv_head, (end - 1 - block) * BN, k_full, k_free, k_ring, count + 1, P.stages)
-            _load_block(v_in, batch, kv_head, (end - block) * BN, v_full, v_free, v_ring, count, P.stages)
+            column = first_k + (end - 1 - block) * BN
+            _load_block(k_in, batch, kv_head, column, k_full, k_free, k_ring, count + 1, P.stages)
+            _load_block(v_in, batch, kv_head, column + BN, v_full, v_free, v_ring, count, P.stages)
             count += 1
-        _load_block(v_in, batch, kv_head, first * BN, v_full, v_free, v_ring, count, P.stages)
+        _load_block(v_in, batch, kv_head, first_k + first * BN, v_full, v_free, v_ring, count, P.stages)
         count += 1
         tile += 1
         word = following
@@ -204,10 +221,41 @@ def _store_lse(lse, total, m, place, row, nq, ROWS: gl.constexpr, P: gl.constexp
 
 
 @gluon.jit
-def _store_output(o_out, batch, head, row, acc, total, buffer, D: gl.constexpr):
-    """acc divided by the row sums, through shared memory; rows beyond the tensor are clipped."""
+def _clear(v, kept, BN: gl.constexpr, D: gl.constexpr):
+    """Rows of a block of values from `kept` on are another sequence's: 0 like their P, since NaN times 0 is NaN.
+
+    Each consumer does it for itself, and writes what the others do."""
+    LAYOUT: gl.constexpr = gl.BlockedLayout([1, 8], [256 // D, D // 8], [4, 1], [1, 0])
+    for start in gl.static_range(0, BN, 32):
+        part = v.slice(start, 32)
+        values = part.load(LAYOUT)
+        rows = start + gl.arange(0, 32, layout=gl.SliceLayout(1, LAYOUT))[:, None]
+        part.store(gl.where(rows < kept, values, gl.zeros_like(values)))
+    fence_async_shared()
+    partition_barrier()
+
+
+@gluon.jit
+def _store_output(o_out, batch, head, row, nq, first_q, acc, total, buffer, call, D: gl.constexpr, P: gl.constexpr):
+    """acc divided by the row sums: through shared memory, where rows beyond the tensor are clipped; the end of a packed
+    sequence, which another may follow, from registers."""
     divisor = gl.where(total == 0.0, 1.0, total)  # a row without keys is 0
     acc = acc * gl.convert_layout(1.0 / divisor, gl.SliceLayout(1, _accumulator(D)))[:, None]
+    if P.packed:
+        if row + 64 > nq:
+            places = call[9]
+            rows = row + gl.arange(0, 64, layout=gl.SliceLayout(1, _accumulator(D)))[:, None]
+            columns = gl.arange(0, D, layout=gl.SliceLayout(0, _accumulator(D)))[None, :]
+            at = ((first_q + rows).to(gl.int64) * call[3] + head) * D + columns
+            gl.store(places[2] + at, acc.to(buffer.dtype), mask=(rows < nq) & (columns < D))
+        else:
+            _store_block(o_out, batch, head, first_q + row, acc, buffer, D)
+    else:
+        _store_block(o_out, batch, head, row, acc, buffer, D)
+
+
+@gluon.jit
+def _store_block(o_out, batch, head, row, acc, buffer, D: gl.constexpr):
     tma_store_wait(0)
     buffer.reshape([64, D]).store(acc.to(buffer.dtype))
     fence_async_shared()
@@ -215,10 +263,19 @@ def _store_output(o_out, batch, head, row, acc, total, buffer, D: gl.constexpr):
 
 
 @gluon.jit
+def _place(head, number, first_q, call, P: gl.constexpr):
+    """Where the LSE of a tile's head begins: (B, H, Nq), or (H, tokens) of packed sequences."""
+    if P.packed:
+        return head.to(gl.int64) * call[4] + first_q
+    else:
+        return (number * call[3] + head).to(gl.int64) * call[4]
+
+
+@gluon.jit
 def _repair(C: gl.constexpr, tensors, barriers, buffers, call, P: gl.constexpr):
     """This consumer's tiles with a row at LSE = +inf or NaN once more, with a maximum for each block, one at a time."""
     q_in, k_in, v_in, o_out = tensors
-    lse, table, width, heads, nq, nk, lowest, highest, scale_log2 = call
+    lse, table, width, scale_log2 = call[0], call[1], call[2], call[8]
     q_ring, k_ring, v_ring, o_ring = buffers
     D: gl.constexpr = P.head_dim
     BN: gl.constexpr = P.block_n
@@ -230,10 +287,11 @@ def _repair(C: gl.constexpr, tensors, barriers, buffers, call, P: gl.constexpr):
     table += gl.program_id(0) * width
     word = gl.load(table)
     while word >= 0:
-        row, head, batch = _tile(word, P)
+        row, head, number = _tile(word, P)
+        nq, nk, lowest, highest, batch, first_q, first_k = _sequence(number, call, P)
         first, end = _blocks(row, nq, nk, lowest, highest, P)
         row += C * 64
-        place = (batch * heads + head).to(gl.int64) * nq
+        place = _place(head, number, first_q, call, P)
         rows = row + gl.arange(0, 64, layout=ROWS)
         known = gl.load(lse + place + rows, mask=rows < nq, other=0.0)
         if gl.max((known < INFINITY).to(gl.int32) ^ 1, 0) > 0:
@@ -245,11 +303,14 @@ def _repair(C: gl.constexpr, tensors, barriers, buffers, call, P: gl.constexpr):
                 column = (end - 1 - block) * BN
                 partition_barrier()  # the last block has been read
                 mbarrier.expect(loaded, q_in.block_type.nbytes + k_in.block_type.nbytes + v_in.block_type.nbytes)
-                tma_load(q_in, [batch, head, row, 0], loaded, q)
-                tma_load(k_in, [batch, head // P.group, column, 0], loaded, k)
-                tma_load(v_in, [batch, head // P.group, column, 0], loaded, v)
+                tma_load(q_in, [batch, head, first_q + row, 0], loaded, q)
+                tma_load(k_in, [batch, head // P.group, first_k + column, 0], loaded, k)
+                tma_load(v_in, [batch, head // P.group, first_k + column, 0], loaded, v)
                 mbarrier.wait(loaded, loads & 1)
                 loads += 1
+                if P.packed:  # noqa: SIM102  the second is a tensor
+                    if column + BN > nk:
+                        _clear(v.reshape([BN, D]), nk - column, BN, D)
                 s = _first_scores(q.reshape([64, D]), k, D, BN, BN)
                 s = warpgroup_mma_wait(0, deps=(s, ))
                 s = _masked(s, column, row, nk, lowest, highest, P, BN, _accumulator(BN), False)
@@ -260,7 +321,7 @@ def _repair(C: gl.constexpr, tensors, barriers, buffers, call, P: gl.constexpr):
             total = gl.sum(sums, 1)
             logarithm = (gl.convert_layout(gl.max(m, 1), ROWS) + gl.log2(gl.convert_layout(total, ROWS))) * LN_2
             gl.store(lse + place + rows, logarithm, mask=rows < nq)
-            _store_output(o_out, batch, head, row, acc, total, o_ring.index(C), D)
+            _store_output(o_out, batch, head, row, nq, first_q, acc, total, o_ring.index(C), call, D, P)
         tile += 1
         word = gl.load(table + tile)
     tma_store_wait(0)
@@ -269,7 +330,7 @@ def _repair(C: gl.constexpr, tensors, barriers, buffers, call, P: gl.constexpr):
 @gluon.jit
 def _consumer(C: gl.constexpr, tensors, barriers, buffers, call, P: gl.constexpr):
     q_in, _, _, o_out = tensors
-    lse, table, width, heads, nq, nk, lowest, highest, scale_log2 = call
+    lse, table, width, scale_log2 = call[0], call[1], call[2], call[8]
     q_full, q_free, k_full, k_free, v_full, v_free, _ = barriers
     q_ring, k_ring, v_ring, o_ring = buffers
     rings = (k_ring, v_ring, k_full, k_free, v_full, v_free)
@@ -301,7 +362,8 @@ def _consumer(C: gl.constexpr, tensors, barriers, buffers, call, P: gl.constexpr
         q = q_ring.index(C).reshape([64, D])
     while word >= 0:
         following = gl.load(table + tile + 1)
-        row, head, batch = _tile(word, P)
+        row, head, number = _tile(word, P)
+        nq, nk, lowest, highest, batch, first_q, first_k = _sequence(number, call, P)  # noqa: RUF059
         first, end = _blocks(row, nq, nk, lowest, highest, P)
         row += C * 64
         if not P.ahead:
@@ -343,6 +405,10 @@ def _consumer(C: gl.constexpr, tensors, barriers, buffers, call, P: gl.constexpr
         m = gl.convert_layout(fm, gl.SliceLayout(1, sums.type.layout))[:, None] + gl.zeros_like(sums)
         acc = gl.zeros([64, D], gl.float32, _accumulator(D))
         pv = gl.convert_layout(p.to(q_in.dtype), _operand(D))
+        if P.packed:  # noqa: SIM102  the second is a tensor
+            if column + BN > nk:
+                mbarrier.wait(v_full.index(count % ST), (count // ST) & 1)
+                _clear(v_ring.index(count % ST).reshape([BN, D]), nk - column, BN, D)
         mbarrier.wait(k_full.index((count + 1) % ST), ((count + 1) // ST) & 1, pred=blocks > 1)
         clean = 1
         left = blocks
@@ -353,7 +419,7 @@ def _consumer(C: gl.constexpr, tensors, barriers, buffers, call, P: gl.constexpr
         if P.left:
             last = row + 63 + lowest
             left = gl.maximum(blocks - gl.maximum((last + BN - 1) // BN - first, 0), clean)
-        if P.edge:
+        if P.causal and P.edge:
             for j in range(1, clean):
                 pv, acc, m, sums = _step(C, q, rings, count, j + 1 < blocks, pv, acc, m, sums, column - j * BN, row, nk,
                                       lowest, highest, scale_log2, True, P)
@@ -383,7 +449,7 @@ def _consumer(C: gl.constexpr, tensors, barriers, buffers, call, P: gl.constexpr
             mbarrier.arrive(q_free.index(C), count=1)
             f = _first_scores(gl.convert_layout(q, gl.DotOperandLayout(0, FIRST, 2)), k_ring.index(k_stage), D, BN, BF)
         total = gl.sum(sums, 1)
-        _store_lse(lse, total, m, (batch * heads + head).to(gl.int64) * nq, row, nq, ROWS, P)
+        _store_lse(lse, total, m, _place(head, number, first_q, call, P), row, nq, ROWS, P)
         if P.fixed:
             carry = gl.where((total < LARGEST)[:, None], gl.zeros_like(sums), float("nan"))
         if P.ahead:
@@ -391,7 +457,7 @@ def _consumer(C: gl.constexpr, tensors, barriers, buffers, call, P: gl.constexpr
         else:
             acc = warpgroup_mma_wait(0, deps=(acc, ))
         mbarrier.arrive(v_free.index(stage), count=1)
-        _store_output(o_out, batch, head, row, acc, total, o_ring.index(C), D)
+        _store_output(o_out, batch, head, row, nq, first_q, acc, total, o_ring.index(C), call, D, P)
         if P.shared_output:
             tma_store_wait(0)
             mbarrier.arrive(q_free.index(C), count=1)
@@ -430,10 +496,14 @@ def _barriers(COUNT: gl.constexpr, ARRIVALS: gl.constexpr):
 
 
 @gluon.jit(do_not_specialize=["width", "heads", "nq", "nk", "lowest", "highest"])
-def _forward(q_in, k_in, v_in, o_out, lse, table, width, heads, nq, nk, lowest, highest, scale_log2, P: gl.constexpr):
+def _forward(q_in, k_in, v_in, o_out, lse, table, width, heads, nq, nk, lowest, highest, scale_log2, cu_q, cu_k, out,
+             P: gl.constexpr):
     """q_in, o_out: descriptors of (1, 1, 64, D) blocks of (B, H, Nq, D); k_in, v_in: of (1, 1, BN, D) blocks of
     (B, Hk, Nk, D). lse: (B, H, Nq) float32. table: words (programs, width). lowest, highest: query i sees keys
-    i + lowest to i + highest, where P has those sides."""
+    i + lowest to i + highest, where P has those sides.
+
+    P.packed: B is 1 and the tokens are those of all sequences, from cu_q and cu_k on; a word's batch is a sequence;
+    nq: all queries; lowest, highest: likewise of a sequence with as many queries as keys; out: the tensor of o_out."""
     CONSUMERS: gl.constexpr = P.consumers
     ST: gl.constexpr = P.stages
     q_ring = gl.allocate_shared_memory(q_in.dtype, [CONSUMERS, 1, 1, 64, P.head_dim], q_in.layout)
@@ -449,7 +519,7 @@ def _forward(q_in, k_in, v_in, o_out, lse, table, width, heads, nq, nk, lowest, 
     tensors = (q_in, k_in, v_in, o_out)
     barriers = (q_full, q_free, k_full, k_free, v_full, v_free, _barriers(CONSUMERS, 1))
     buffers = (q_ring, k_ring, v_ring, o_ring)
-    call = (lse, table, width, heads, nq, nk, lowest, highest, scale_log2)
+    call = (lse, table, width, heads, nq, nk, lowest, highest, scale_log2, (cu_q, cu_k, out))
     if CONSUMERS == 2:  # registers: 3 x 168 = 240 + 240 + 24
         gl.warp_specialize([(_consumer0, (tensors, barriers, buffers, call, P)),
                             (_consumer1, (tensors, barriers, buffers, call, P)),
@@ -485,11 +555,28 @@ def launch(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor,
     tiles = -(-nq // config.block_m) * batch * heads
     table = _table(q.device, batch, heads, nq, nk, config.block_m, config.block_n, lowest, highest,
                    group_of(q, k, config), min(processors, tiles))
-    arguments = [_descriptor(q, 64, config.head_dim), _descriptor(k, config.block_n, config.head_dim),
-                 _descriptor(v, config.block_n, config.head_dim), _descriptor(out, 64, config.head_dim), lse, table,
-                 table.shape[1], heads, nq, nk, lowest or 0, highest or 0, scale * LOG2_E, config]
-    options = {"num_warps": 4, "maxnreg": 168 if config.consumers == 2 else 128, "enable_fp_fusion": True}
-    return (table.shape[0],), arguments, options
+    arguments = [*_descriptors(q, k, v, out, config), lse, table, table.shape[1], heads, nq, nk, lowest or 0,
+                 highest or 0, scale * LOG2_E, table, table, out, config]
+    return (table.shape[0],), arguments, _options(config)
+
+
+def packed_launch(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, lse: torch.Tensor,
+                  cu_q: torch.Tensor, cu_k: torch.Tensor, table: torch.Tensor, config: Config, *, scale: float,
+                  left: int, right: int) -> tuple[tuple[int], list[Any], dict[str, Any]]:
+    """As `launch`, of packed sequences as (1, H, tokens, D), out contiguous as (tokens, H, D); lse (H, tokens); table:
+    kernels.hopper_varlen.tile_table."""
+    arguments = [*_descriptors(q, k, v, out, config), lse, table, table.shape[1], q.shape[1], q.shape[2], k.shape[2],
+                 -left, right, scale * LOG2_E, cu_q, cu_k, out, config]
+    return (table.shape[0],), arguments, _options(config)
+
+
+def _descriptors(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, config: Config) -> list[Any]:
+    return [_descriptor(x, rows, config.head_dim)
+            for x, rows in ((q, 64), (k, config.block_n), (v, config.block_n), (out, 64))]
+
+
+def _options(config: Config) -> dict[str, Any]:
+    return {"num_warps": 4, "maxnreg": 168 if config.consumers == 2 else 128, "enable_fp_fusion": True}
 
 
 def forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, config: Config, *, scale: float, left: int = -1,

@@ -69,6 +69,7 @@ class Config:
     block before they write this one. fixed: the maximum of a row's first block stays (see hopper_softmax._raise); else
     a maximum a block. late: with fixed, P is looked at before it is rounded, not a step later: float16's would overflow
     at 2^16. turns: consumers multiply in turn. overlap: the softmax of a block runs under P V of the block before it.
+    packed: sequences behind each other, not a batch.
     """
 
     head_dim: int
@@ -84,6 +85,7 @@ class Config:
     late: bool = False
     turns: bool = True
     overlap: bool = True
+    packed: bool = False
 
     @property
     def block_m(self) -> int:
