@@ -1,6 +1,6 @@
 """Check every form of the Hopper forward on this GPU, then time those that are right beside their peers.
 
-    python -m tests.gpu.check_hopper FOLDER [--seconds 140]
+    python -m tests.gpu.check_hopper FOLDER [--seconds 100]
 
 Checks run in processes of their own, several at a time, each with a time limit: a hang or a crash costs one form. Then
 each cell runs its forms and peers in one process, in random order, L2 flushed before each call and a round's calls
@@ -21,26 +21,21 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 TOKENS, HIDDEN = 16_384, 2_048
+PEERS = ("sdpa_flash", "sdpa_cudnn", "fa3", "fa4")
 CHECK_SECONDS = 75
 FLOOR = {"float16": 5e-4, "bfloat16": 4e-3}
 # What a form changes in the configuration that kernels.hopper_plan.choose gives; forms of three consumers of head 64
 # only.
 FORMS: dict[str, dict[str, Any]] = {
-    "max": {"fixed": False}, "fixed": {"fixed": True}, "scaled": {"fixed": True, "scaled": True},
-    "bare": {"fixed": True, "scaled": True, "bare": True}, "free": {"fixed": True, "turns": False},
-    "late": {"fixed": True, "late": True}, "late_scaled": {"fixed": True, "late": True, "scaled": True},
-    "two": {"fixed": True, "consumers": 2, "ahead": True}, "two_scaled": {"fixed": True, "scaled": True, "consumers": 2,
-                                                                          "ahead": True},
-    "three": {"fixed": True, "consumers": 3, "ahead": False}, "three_max": {"fixed": False, "consumers": 3,
-                                                                            "ahead": False},
-    "three_scaled": {"fixed": True, "scaled": True, "consumers": 3, "ahead": False},
-}
-FORMS_OF = {64: ("three_max", "three", "three_scaled", "bare", "free", "late", "two", "two_scaled"),
-            128: ("max", "fixed", "scaled", "bare", "free", "late", "late_scaled")}
+    "max": {"fixed": False}, "fixed": {"late": False}, "late": {"late": True},
+    "two": {"consumers": 2, "ahead": True}, "three": {"consumers": 3, "ahead": False}}
+FORMS_OF = {64: ("max", "two", "three"), 128: ("max", "fixed", "late")}
+TIMED = ("chosen",)  # the others are right, and were timed: kernels.hopper_plan has what they gave
 # name: dtype, batch, heads, key heads, Nq, Nk, D, causal, window, how the tensors lie
 ODD = [(1, 2, 2, n, n, causal, (-1, -1)) for n in (64, 77, 1000, 3001, 4097) for causal in (False, True)]
 SHAPES = [(1, 4, 1, 113, 203, True, (-1, -1)), (2, 4, 2, 1023, 1024, True, (-1, -1)), (1, 2, 2, 3, 799, True, (-1, -1)),
@@ -69,7 +64,7 @@ def jobs() -> list[dict[str, Any]]:
                 (40, True, "plain"), (96, False, "plain"), (192, True, "plain"), (256, False, "plain"),
                 (64, True, "tokens"), (128, False, "fused"), (128, True, "tokens"), (8, True, "plain"))]
             + [(1, 2, 2, 2100, 2100, causal, (-1, -1), 64, dtype, "plain") for causal in (False, True)]})
-    for head_dim, form in ((128, "max"), (64, "three_max")):
+    for head_dim, form in ((128, "max"), (64, "max")):
         found.append({"form": form, "head_dim": head_dim, "cases": [
             (1, 2, 2, 2304, 2304, causal, (-1, -1), head_dim, "float16", "plain") for causal in (False, True)]})
     for head_dim in (128, 64):
@@ -77,6 +72,9 @@ def jobs() -> list[dict[str, Any]]:
             (1, 8, 2, 2304, 2304, False, (-1, -1), head_dim, "bfloat16", "plain"),
             (1, 8, 2, 2304, 2304, True, (-1, -1), head_dim, "bfloat16", "plain"),
             (1, 8, 8, 2304, 2304, True, (1023, 0), head_dim, "bfloat16", "plain")]})
+    for head_dim, dtype in ((128, "bfloat16"), (64, "bfloat16"), (256, "bfloat16"), (128, "float16")):
+        for part in (PACKED[:3], PACKED[3:5], PACKED[5:]):
+            found.append({"form": "packed", "head_dim": head_dim, "dtype": dtype, "cases": part})
     found.append({"form": "chosen", "head_dim": 1, "cases": [
         (1, 2, 2, 1000, 1000, causal, (-1, -1), d, dtype, lay) for lay in ("sink", "growing", "low", "huge")
         for d, causal, dtype in ((128, False, "bfloat16"), (64, True, "bfloat16"), (128, True, "float16"))]})
@@ -159,6 +157,8 @@ def check(job: dict[str, Any]) -> None:
     """Print one line a case: errors of out and lse against float64, and eager's."""
     import torch
 
+    if job["form"] == "packed":
+        return check_packed(job)
     for case in job["cases"]:
         nq, nk, causal, window, dtype, lay = *case[3:6], tuple(case[6]), *case[8:]
         q, k, v = tensors(case)
@@ -183,11 +183,77 @@ def check(job: dict[str, Any]) -> None:
         line["blind_right"] = bool((torch.isinf(lse) == blind).all()) and bool((lse[blind] < 0).all())
         line["lse_error"] = float((lse.double() - expected_lse)[~blind].abs().max()) if bool((~blind).any()) else 0.0
         limit = 2 * line["eager_error"] + FLOOR[dtype]
-        loose = 2e-2 if "scaled" in job["form"] or job["form"] == "bare" else 1e-4
         line["ok"] = (line["same"] and line["blind_right"] and line["error"] <= limit
-                      and line["lse_error"] <= loose * max(1.0, float(expected_lse[~blind].abs().max())
+                      and line["lse_error"] <= 1e-4 * max(1.0, float(expected_lse[~blind].abs().max())
                                                            if bool((~blind).any()) else 1.0)
                       and line.get("against_sdpa", 0.0) <= 1e-2)
+        print(json.dumps(line), flush=True)
+
+
+LENGTHS = (1024, 5003, 2048, 8192 - 1, 118)  # of packed sequences: 16,384 in all
+PACKED = [(LENGTHS, LENGTHS, True, (-1, -1)), (LENGTHS, LENGTHS, False, (-1, -1)), (LENGTHS, LENGTHS, True, (1023, 0)),
+          ((300, 1, 0, 513, 128, 77), (300, 1, 0, 513, 128, 77), False, (-1, -1)),
+          ((300, 1, 0, 513, 128, 77), (300, 1, 0, 513, 128, 77), True, (-1, -1)),
+          ((300, 1, 0, 513, 128, 77), (10, 700, 5, 0, 400, 1000), True, (-1, -1)),
+          ((300, 1, 0, 513, 128, 77), (10, 700, 5, 0, 400, 1000), False, (-1, -1)),
+          ((300, 1, 0, 513, 128, 77), (10, 700, 5, 0, 400, 1000), False, (40, 30))]
+
+
+def packed_tensors(lengths: Any, key_lengths: Any, heads: int, kv_heads: int, head_dim: int, dtype: str) -> Any:
+    import torch
+
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(sum(n), h, head_dim, device="cuda", dtype=getattr(torch, dtype))
+               for n, h in ((lengths, heads), (key_lengths, kv_heads), (key_lengths, kv_heads)))
+    cu_q = torch.tensor([0, *accumulate(lengths)], dtype=torch.int32, device="cuda")
+    cu_k = cu_q if key_lengths == lengths else torch.tensor([0, *accumulate(key_lengths)], dtype=torch.int32,
+                                                            device="cuda")
+    return q, k, v, cu_q, cu_k
+
+
+def check_packed(job: dict[str, Any]) -> None:
+    """As `check`, of packed sequences, of which one is NaN: the others may not show it."""
+    import torch
+
+    from kernels import hopper_varlen
+    from kernels.options import Options
+
+    for lengths, key_lengths, causal, window in ((tuple(a), tuple(b), c, tuple(d)) for a, b, c, d in job["cases"]):
+        d, dtype = job["head_dim"], job["dtype"]
+        q, k, v, cu_q, cu_k = packed_tensors(lengths, key_lengths, 4, 2, d, dtype)
+        ends, key_ends = cu_q.tolist(), cu_k.tolist()
+        lost = len(lengths) - 1
+        for x, end in ((q, ends), (k, key_ends), (v, key_ends)):
+            x[end[lost]:end[lost + 1]] = float("nan")
+        on = Options(left=window[0], right=0 if causal else window[1])
+        results = [hopper_varlen.forward(q, k, v, cu_q, cu_k, max(lengths), max(key_lengths), scale=d**-0.5, options=on)
+                   for _ in range(2)]
+        torch.cuda.synchronize()
+        out, lse = results[0]
+        kept = slice(0, ends[lost])
+        line: dict[str, Any] = {"check": job["form"], "case": [lengths, key_lengths, causal, window, d, dtype],
+                                "same": bool(torch.equal(out[kept], results[1][0][kept])), "error": 0.0,
+                                "lse_error": 0.0, "ok": True, "seconds": 0.0}
+        for s in range(lost):
+            rows, keys = slice(ends[s], ends[s + 1]), slice(key_ends[s], key_ends[s + 1])
+            if ends[s] == ends[s + 1]:
+                continue
+            one, two, three = (x[part].transpose(0, 1)[None] for x, part in ((q, rows), (k, keys), (v, keys)))
+            seen = visible(lengths[s], key_lengths[s], causal, window)
+            if not key_lengths[s]:
+                line["ok"] &= not bool(out[rows].any()) and bool((lse[:, rows] == float("-inf")).all())
+                continue
+            expected, expected_lse = attention(one.double(), two.double(), three.double(), seen)
+            eager, _ = attention(one, two, three, seen)
+            size = float(expected.abs().max()) or 1.0
+            error = float((out[rows].transpose(0, 1)[None].double() - expected).abs().max()) / size
+            allowed = 2 * float((eager.double() - expected).abs().max()) / size + FLOOR[dtype]
+            blind = torch.isinf(expected_lse)
+            off = (lse[:, rows][None].double() - expected_lse)[~blind].abs()
+            line["error"] = max(line["error"], error)
+            line["lse_error"] = max(line["lse_error"], float(off.max()) if off.numel() else 0.0)
+            line["ok"] &= (error <= allowed and bool((lse[:, rows][None][blind] < -1e30).all()) and line["same"]
+                           and line["lse_error"] <= 1e-4)
         print(json.dumps(line), flush=True)
 
 
@@ -213,7 +279,7 @@ def checked(job: dict[str, Any]) -> list[dict[str, Any]]:
 def cells() -> list[dict[str, Any]]:
     """Most important first."""
     found = []
-    for dtype, lengths in (("bfloat16", (4096, 16_384, 1024)), ("float16", (4096,))):
+    for dtype, lengths in (("bfloat16", (4096, 16_384, 1024)), ("float16", (4096, 16_384, 1024))):
         for n in lengths:
             for head_dim in (128, 64):
                 for causal in (False, True):
@@ -227,6 +293,8 @@ def cells() -> list[dict[str, Any]]:
         for left in (1023, 4095):
             found.append({"n": 16_384, "head_dim": head_dim, "causal": True, "dtype": "bfloat16", "window": (left, 0),
                           "heads": HIDDEN // head_dim, "kv_heads": HIDDEN // head_dim})
+    found[4:4] = [{"n": 0, "head_dim": 128, "causal": causal, "dtype": "bfloat16", "window": (-1, -1), "heads": 16,
+                   "kv_heads": 16} for causal in (False, True)]  # packed
     found.append({"n": 4096, "head_dim": 256, "causal": False, "dtype": "bfloat16", "window": (-1, -1), "heads": 8,
                   "kv_heads": 8})
     return found
@@ -235,6 +303,9 @@ def cells() -> list[dict[str, Any]]:
 def flops(cell: dict[str, Any]) -> float:
     """4·D a visible pair of query and key."""
     n, left = cell["n"], cell["window"][0]
+    if not n:
+        pairs = sum(m * (m + 1) // 2 if cell["causal"] else m * m for m in LENGTHS)
+        return 4.0 * cell["head_dim"] * pairs * cell["heads"]
     pairs = n * n if not cell["causal"] else n * (n + 1) // 2
     if left >= 0:
         pairs -= (n - left - 1) * (n - left) // 2
@@ -250,6 +321,8 @@ def candidates(cell: dict[str, Any], right: set[tuple[str, int]]
     from kernels import hopper, hopper_plan
     from kernels.options import Options
 
+    if not cell["n"]:
+        return packed_candidates(cell, right)
     n, d, causal = cell["n"], cell["head_dim"], cell["causal"]
     left, window_right = cell["window"][0], 0 if causal else cell["window"][1]
     torch.manual_seed(0)
@@ -259,7 +332,7 @@ def candidates(cell: dict[str, Any], right: set[tuple[str, int]]
     missing: dict[str, str] = {}
     processors = torch.cuda.get_device_properties(0).multi_processor_count
     plain = left < 0 and cell["heads"] == cell["kv_heads"] == HIDDEN // d and d <= 128
-    forms = (() if not plain else FORMS_OF[d] if cell["dtype"] == "bfloat16" else FORMS_OF[d][:1])
+    forms = tuple(form for form in TIMED if form != "chosen" and plain and form in FORMS_OF[d])
     seen = []
     for form in ("chosen", *forms):
         if form != "chosen" and (form, d) not in right:
@@ -308,6 +381,55 @@ def candidates(cell: dict[str, Any], right: set[tuple[str, int]]
         found["fa3"] = third
     except Exception as error:
         missing["fa3"] = f"{type(error).__name__}: {error}"[:200]
+    try:
+        flash4 = importlib.import_module("flash_attn.cute").flash_attn_func
+        rows = [x.transpose(1, 2).contiguous() for x in (q, k, v)]
+
+        def fourth() -> Any:
+            result = flash4(*rows, causal=causal)
+            return (result[0] if isinstance(result, tuple) else result).transpose(1, 2)
+
+        fourth()
+        found["fa4"] = fourth
+    except Exception as error:
+        missing["fa4"] = f"{type(error).__name__}: {error}"[:200]
+    return found, missing
+
+
+def packed_candidates(cell: dict[str, Any], right: set[tuple[str, int]]
+                      ) -> tuple[dict[str, Callable[[], Any]], dict[str, str]]:
+    """As `candidates`, of packed sequences; the reference is a plain call a sequence."""
+    import torch
+
+    from kernels import hopper_varlen, varlen
+    from kernels.options import Options
+    from kernels.plan import Tuning
+
+    d, causal, longest = cell["head_dim"], cell["causal"], max(LENGTHS)
+    q, k, v, cu, _ = packed_tensors(LENGTHS, LENGTHS, cell["heads"], cell["kv_heads"], d, cell["dtype"])
+    on, scale = Options(right=0 if causal else -1), d**-0.5
+    found: dict[str, Callable[[], Any]] = {}
+    missing: dict[str, str] = {}
+    for name in ("chosen", "flash2", "fa3"):
+        if name == "chosen" and ("packed", d) not in right:
+            missing[name] = "not right, or not checked"
+            continue
+
+        def call(name: str = name) -> Any:
+            if name == "chosen":
+                return hopper_varlen.forward(q, k, v, cu, cu, longest, longest, scale=scale, options=on)[0]
+            if name == "flash2":
+                return varlen.forward(q, k, v, cu, cu, longest, Tuning(64, 64, 8, 2), scale=scale, options=on)[0]
+            flash3 = importlib.import_module("fa3_fwd_interface").flash_attn_varlen_func
+            result = flash3(q, k, v, cu, cu, longest, longest, causal=causal)
+            return result[0] if isinstance(result, tuple) else result
+
+        try:
+            call()
+            torch.cuda.synchronize()
+            found[name] = call
+        except Exception as error:
+            missing[name] = f"{type(error).__name__}: {error}"[:200]
     return found, missing
 
 
@@ -323,7 +445,7 @@ def time_cells(folder: Path, seconds: float, right: set[tuple[str, int]]) -> Non
             return
         functions, missing = candidates(cell, right)
         reference = None
-        for name in ("sdpa_flash", "sdpa_cudnn", *functions):
+        for name in ("sdpa_flash", "sdpa_cudnn", "flash2", *functions):
             if name in functions:
                 out = functions[name]().float()
                 reference = out if reference is None else reference
@@ -334,7 +456,7 @@ def time_cells(folder: Path, seconds: float, right: set[tuple[str, int]]) -> Non
         del reference, out
         sensors = subprocess.Popen(["nvidia-smi", "--query-gpu=clocks.sm,power.draw,temperature.gpu",
                                     "--format=csv,noheader,nounits"], stdout=subprocess.PIPE, text=True)
-        until = min(deadline + 3, time.time() + max(1.2, seconds / len(todo)))
+        until = min(deadline + 3, time.time() + max(0.7, seconds / len(todo)))
         samples: dict[str, list[float]] = {name: [] for name in functions}
         while time.time() < until or min(map(len, samples.values()), default=5) < 5:
             events = []
@@ -358,8 +480,8 @@ def time_cells(folder: Path, seconds: float, right: set[tuple[str, int]]) -> Non
             middle = statistics.median(values)
             rates[name] = {"tflops": round(work / middle / 1e9, 1), "ms": round(middle, 4), "samples": len(values),
                            "spread_percent": round(100 * (fifths[3] - fifths[0]) / middle, 1)}
-        peers = [rates[name]["tflops"] for name in ("sdpa_flash", "sdpa_cudnn", "fa3") if name in rates]
-        ours = {name: r["tflops"] for name, r in rates.items() if name not in ("sdpa_flash", "sdpa_cudnn", "fa3")}
+        peers = [rates[name]["tflops"] for name in PEERS if name in rates]
+        ours = {name: r["tflops"] for name, r in rates.items() if name not in PEERS}
         line = {"cell": cell, "rates": rates, "missing": missing, "sensors": sensors.communicate()[0].strip()}
         if peers and ours:
             best = max(ours, key=lambda name: ours[name])
@@ -373,7 +495,7 @@ def time_cells(folder: Path, seconds: float, right: set[tuple[str, int]]) -> Non
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", nargs="?", type=Path)
-    parser.add_argument("--seconds", type=float, default=140.0)
+    parser.add_argument("--seconds", type=float, default=100.0)
     parser.add_argument("--job")
     parser.add_argument("--times")
     arguments = parser.parse_args()
@@ -395,7 +517,7 @@ def main() -> None:
             errors = [line["error"] for line in lines if "error" in line]
             print(f"{job['form']} {job['head_dim']}: {sum(line['ok'] for line in lines)} of {len(job['cases'])} right, "
                   f"error up to {max(errors, default=float('nan')):.1e}, {time.time() - started:.0f} s", flush=True)
-    right = [(form, d) for d, forms in FORMS_OF.items() for form in forms if (form, d) not in wrong]
+    right = [(form, d) for d, forms in FORMS_OF.items() for form in (*forms, "packed") if (form, d) not in wrong]
     settings = {"seconds": max(20.0, arguments.seconds - (time.time() - started) - 12), "right": right}
     process = subprocess.Popen([sys.executable, "-m", "tests.gpu.check_hopper", str(arguments.folder), "--times",
                                 json.dumps(settings)])
