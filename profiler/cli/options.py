@@ -8,18 +8,30 @@ from typing import Annotated, Optional
 import typer
 
 # Typer reads annotations while it runs, so they keep typing's spelling, which Python 3.10 to 3.13 all have.
-Implementations = Annotated[list[str] | None, typer.Option("--implementation", "-i", help="Name; repeat for several.")]
+Implementations = Annotated[
+    list[str] | None, typer.Option("--implementation", "-i", metavar="NAME", help="Repeat for several.")
+]
 Callables = Annotated[
-    list[str] | None, typer.Option("--callable", help="MODULE:FUNCTION of q, k, v (and causal); repeat for several.")
+    list[str] | None,
+    typer.Option("--callable", metavar="MODULE:FUNCTION", help="Of q, k, v (and causal); repeat for several."),
 ]
 Direction = Annotated[str, typer.Option(help="forward or backward.")]
-Lengths = Annotated[Optional[list[int]], typer.Option("--n", help="Sequence length; repeat for several.")]  # noqa: UP045
+Lengths = Annotated[Optional[list[int]], typer.Option("--n", metavar="N", help="Sequence length; repeat for several.")]  # noqa: UP045
 Heads = Annotated[int, typer.Option(help="Query heads.")]
 KvHeads = Annotated[int, typer.Option(help="Key/value heads; 0: as many as query heads.")]
 Batch = Annotated[int, typer.Option(help="Batch size.")]
-HeadDims = Annotated[Optional[list[int]], typer.Option("--head-dim", "-d", help="Head size; repeat for several.")]  # noqa: UP045
-Masks = Annotated[Optional[list[str]], typer.Option("--mask", help="full or causal; repeat for several.")]  # noqa: UP045
-Dtypes = Annotated[Optional[list[str]], typer.Option("--dtype", help="bf16, fp16 or fp32; repeat for several.")]  # noqa: UP045
+HeadDims = Annotated[
+    Optional[list[int]],  # noqa: UP045
+    typer.Option("--head-dim", "-d", metavar="D", help="Head size; repeat for several."),
+]
+Masks = Annotated[
+    Optional[list[str]],  # noqa: UP045
+    typer.Option("--mask", metavar="MASK", help="full or causal; repeat for several."),
+]
+Dtypes = Annotated[
+    Optional[list[str]],  # noqa: UP045
+    typer.Option("--dtype", metavar="TYPE", help="bf16, fp16 or fp32; repeat for several."),
+]
 Suite = Annotated[str | None, typer.Option(help="quick, evidence, scaling, tuning, backward, decode, peers,"
                                            " ablation, ladder, options or memory; other options narrow it.")]
 Sweep = Annotated[

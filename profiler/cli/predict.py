@@ -38,7 +38,8 @@ def predict(
     like: Annotated[Optional[Path], typer.Option(help="A bundle whose GPU the bounds are of.")] = None,  # noqa: UP045
     more: Annotated[
         Optional[list[str]],  # noqa: UP045
-        typer.Option("--with", help="NAME=VALUE of an option or list, e.g. softcap=30, k_lengths=[100,4096]; repeat."),
+        typer.Option("--with", metavar="NAME=VALUE",
+                     help="An option or list, e.g. softcap=30, k_lengths=[100,4096]; repeat."),
     ] = None,
     as_json: Json = False,
 ) -> None:

@@ -144,6 +144,9 @@ def unknown_metrics(text: str, asked: Sequence[str]) -> list[str]:
 APPLICATION = re.compile(r"The application returned an error code \((\d+)\)|application (?:crashed|terminated)")
 
 
+NEEDED = {"torch": "PyTorch", "triton": "Triton", "numpy": "NumPy", "nvtx": "the package nvtx"}
+
+
 def worker_failure(
     what: str, *, remedy: str, detail: str, environment: Mapping[str, str] = os.environ
 ) -> WorkerFailed:
@@ -154,6 +157,12 @@ def worker_failure(
             f"The Python that sudo runs lacks {missing[1]}: it is not the one of your environment.",
             remedy=f"Keep your environment: {SUDO}",
             detail=detail,
+        )
+    if missing and missing[1] in NEEDED:  # said without the lines that led there: they are ours, not the visitor's
+        return WorkerFailed(
+            f"This Python lacks {NEEDED[missing[1]]}, which measuring needs.",
+            remedy="pip install -r requirements.txt, on a machine with an NVIDIA GPU; `python -m profiler doctor` says "
+                   "what else is missing.",
         )
     return WorkerFailed(what, remedy=remedy, detail=detail)
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from glob import glob
 from pathlib import Path
 
+from profiler.collect import gpu
 from profiler.errors import NcuFailed, NcuMissing, NcuTooOld, RunFailed
 
 DOMAIN = "flashscope"  # the workload's NVTX domain
@@ -94,9 +95,11 @@ def find(explicit: str | None = None) -> Ncu:
             failure = failure or error
     if failure:
         raise failure
-    raise NcuMissing(
-        "Nsight Compute's command line (ncu) was not found on PATH nor in the usual places.", remedy=GET_NCU
-    )
+    what = "Nsight Compute's command line (ncu) was not found on PATH nor in the usual places"
+    if not gpu.visible():
+        raise NcuMissing(f"{what}, and no NVIDIA GPU is seen either.",
+                         remedy=f"A run needs both: on a machine with an NVIDIA GPU, {GET_NCU[0].lower()}{GET_NCU[1:]}")
+    raise NcuMissing(f"{what}.", remedy=GET_NCU)
 
 
 def _new_enough(tool: Ncu) -> Ncu:

@@ -120,8 +120,8 @@ CASES = {
         "say('ModuleNotFoundError: No module named torch', '==PROF== Disconnected from process 1', '==ERROR== The "
         "application returned an error code (1).', '==WARNING== No kernels were profiled.'); sys.exit(1)",
         WorkerFailed,
-        "No module named torch",
-        ("--no-counters",),
+        "This Python lacks PyTorch",
+        ("requirements.txt", "doctor"),
     ),
     "no report": ("say('==PROF== Disconnected from process 1')", NcuFailed, "no report", ()),
     "other": ("say('==ERROR== something new'); sys.exit(7)", NcuFailed, "exit code 7", ()),
