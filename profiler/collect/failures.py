@@ -158,9 +158,10 @@ def worker_failure(
             remedy=f"Keep your environment: {SUDO}",
             detail=detail,
         )
-    if missing and missing[1] in NEEDED:  # said without the lines that led there: they are ours, not the visitor's
+    name = missing[1].split(".")[0] if missing else ""
+    if name in NEEDED:  # said without the lines that led there: they are ours, not the visitor's
         return WorkerFailed(
-            f"This Python lacks {NEEDED[missing[1]]}, which measuring needs.",
+            f"This Python lacks {NEEDED[name]}, which measuring needs.",
             remedy="pip install -r requirements.txt, on a machine with an NVIDIA GPU; `python -m profiler doctor` says "
                    "what else is missing.",
         )
