@@ -21,8 +21,6 @@ from kernels.gluon_names import (
     DTYPES,
     NAMED_BARRIERS,
     TensorDescriptor,
-    constexpr_function,
-    fence_async_shared,
     gl,
     gluon,
     mbarrier,
@@ -30,30 +28,27 @@ from kernels.gluon_names import (
     named_sync,
     partition_barrier,
     tma_load,
-    tma_store,
     tma_store_wait,
     warpgroup_mma,
     warpgroup_mma_wait,
 )
-from kernels.hopper_plan import HEAD_BITS, ROW_BITS, Config, group_of, tile_lists
+from kernels.hopper_plan import Config, group_of, tile_lists
 from kernels.hopper_softmax import INFINITY, LARGEST, _lanes, _masked, _raise, _rescale, _weights
+from kernels.hopper_tiles import (
+    LN_2,
+    _accumulator,
+    _blocks,
+    _clear,
+    _operand,
+    _place,
+    _sequence,
+    _store_lse,
+    _store_output,
+    _tile,
+)
 
 LOG2_E = math.log2(math.e)
-LN_2 = gl.constexpr(math.log(2.0))
 TURN = gl.constexpr(NAMED_BARRIERS[0])
-ROW_FIELD, HEAD_FIELD, ROW_SHIFT, HEAD_SHIFT = (
-    gl.constexpr(n) for n in ((1 << ROW_BITS) - 1, (1 << HEAD_BITS) - 1, ROW_BITS, ROW_BITS + HEAD_BITS))
-
-
-# Layouts, of a warpgroup: scores and output as the tensor cores leave them; P and Q as operands in registers.
-@constexpr_function
-def _accumulator(columns):
-    return gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, columns, 16])
-
-
-@constexpr_function
-def _operand(columns):
-    return gl.DotOperandLayout(operand_index=0, parent=_accumulator(columns), k_width=2)
 
 
 # ---- turns of the computing warpgroups -------------------------------------------------------------------------
@@ -67,44 +62,6 @@ def _take_turn(C: gl.constexpr, P: gl.constexpr):
 def _pass_turn(C: gl.constexpr, P: gl.constexpr):
     if P.turns:
         named_arrive(TURN + (C + 1) % P.consumers, 256)
-
-
-# ---- tiles -----------------------------------------------------------------------------------------------------
-@gluon.jit
-def _tile(word, P: gl.constexpr):
-    """First row, head and batch of a tile."""
-    row = (word & ROW_FIELD).to(gl.int32) * P.block_m
-    return row, ((word >> ROW_SHIFT) & HEAD_FIELD).to(gl.int32), (word >> HEAD_SHIFT).to(gl.int32)
-
-
-@gluon.jit
-def _sequence(number, call, P: gl.constexpr):
-    """Of a batch element or packed sequence: queries, keys, the window, the batch of its descriptors' coordinates, and
-    its first query and key there."""
-    _, _, _, _, nq, nk, lowest, highest, _, places = call
-    if P.packed:
-        cu_q, cu_k, _ = places
-        first_q, first_k = gl.load(cu_q + number), gl.load(cu_k + number)
-        nq = gl.load(cu_q + number + 1) - first_q
-        nk = gl.load(cu_k + number + 1) - first_k
-        return nq, nk, lowest + nk - nq, highest + nk - nq, 0, first_q, first_k
-    else:
-        return nq, nk, lowest, highest, number, 0, 0
-
-
-@gluon.jit
-def _blocks(row, nq, nk, lowest, highest, P: gl.constexpr):
-    """First and one past the last key block of a tile, as hopper_plan.block_range."""
-    first = 0
-    end = nk
-    if P.causal:
-        end = gl.minimum(nk, gl.minimum(row + P.block_m, nq) + highest)
-    if P.left:
-        first = gl.maximum(0, row + lowest) // P.block_n
-    if P.causal or P.packed:
-        return first, gl.maximum((end + P.block_n - 1) // P.block_n, first + 1)
-    else:
-        return first, (end + P.block_n - 1) // P.block_n
 
 
 # ---- the loading warp ------------------------------------------------------------------------------------------
@@ -207,68 +164,6 @@ def _step(C: gl.constexpr, q, rings, count, more, pv, acc, m, sums, column, row,
     acc = warpgroup_mma_wait(0, deps=(acc, ))
     mbarrier.arrive(v_free.index(v_stage), count=1)
     return pv, _rescale(acc, alpha, D), m, sums
-
-
-@gluon.jit
-def _store_lse(lse, total, m, place, row, nq, ROWS: gl.constexpr, P: gl.constexpr):
-    """The natural logarithm of the row sums; +inf marks a row for _repair."""
-    total = gl.convert_layout(total, ROWS)
-    logarithm = (gl.convert_layout(gl.max(m, 1), ROWS) + gl.log2(total)) * LN_2
-    if P.fixed:
-        logarithm = gl.where(total < LARGEST, logarithm, INFINITY)
-    rows = row + gl.arange(0, 64, layout=ROWS)
-    gl.store(lse + place + rows, logarithm, mask=rows < nq)
-
-
-@gluon.jit
-def _clear(v, kept, BN: gl.constexpr, D: gl.constexpr):
-    """Rows of a block of values from `kept` on are another sequence's: 0 like their P, since NaN times 0 is NaN.
-
-    Each consumer does it for itself, and writes what the others do."""
-    LAYOUT: gl.constexpr = gl.BlockedLayout([1, 8], [256 // D, D // 8], [4, 1], [1, 0])
-    for start in gl.static_range(0, BN, 32):
-        part = v.slice(start, 32)
-        values = part.load(LAYOUT)
-        rows = start + gl.arange(0, 32, layout=gl.SliceLayout(1, LAYOUT))[:, None]
-        part.store(gl.where(rows < kept, values, gl.zeros_like(values)))
-    fence_async_shared()
-    partition_barrier()
-
-
-@gluon.jit
-def _store_output(o_out, batch, head, row, nq, first_q, acc, total, buffer, call, D: gl.constexpr, P: gl.constexpr):
-    """acc divided by the row sums: through shared memory, where rows beyond the tensor are clipped; the end of a packed
-    sequence, which another may follow, from registers."""
-    divisor = gl.where(total == 0.0, 1.0, total)  # a row without keys is 0
-    acc = acc * gl.convert_layout(1.0 / divisor, gl.SliceLayout(1, _accumulator(D)))[:, None]
-    if P.packed:
-        if row + 64 > nq:
-            places = call[9]
-            rows = row + gl.arange(0, 64, layout=gl.SliceLayout(1, _accumulator(D)))[:, None]
-            columns = gl.arange(0, D, layout=gl.SliceLayout(0, _accumulator(D)))[None, :]
-            at = ((first_q + rows).to(gl.int64) * call[3] + head) * D + columns
-            gl.store(places[2] + at, acc.to(buffer.dtype), mask=(rows < nq) & (columns < D))
-        else:
-            _store_block(o_out, batch, head, first_q + row, acc, buffer, D)
-    else:
-        _store_block(o_out, batch, head, row, acc, buffer, D)
-
-
-@gluon.jit
-def _store_block(o_out, batch, head, row, acc, buffer, D: gl.constexpr):
-    tma_store_wait(0)
-    buffer.reshape([64, D]).store(acc.to(buffer.dtype))
-    fence_async_shared()
-    tma_store(o_out, [batch, head, row, 0], buffer)
-
-
-@gluon.jit
-def _place(head, number, first_q, call, P: gl.constexpr):
-    """Where the LSE of a tile's head begins: (B, H, Nq), or (H, tokens) of packed sequences."""
-    if P.packed:
-        return head.to(gl.int64) * call[4] + first_q
-    else:
-        return (number * call[3] + head).to(gl.int64) * call[4]
 
 
 @gluon.jit
