@@ -20,7 +20,8 @@ from profiler.spec import AttentionShape, RunConfig
 FAR = 4  # an N×N matrix is "far above" the L2 from this multiple on: at least 3/4 of a pass must then reach HBM
 MATRICES = ("S", "P", "dP", "dP∘P", "dS")  # N×N tensors
 NAIVE = ("naive", "naive_folded")
-FLASH_FIRST = ("flash2", "decode", "sdpa_flash", "sdpa_cudnn")
+# Whose numbers a source's claims and headline are, the first that it holds: the kernel that a call gets on its GPU.
+FLASH_FIRST = ("hopper", "flash2", "decode", "sdpa_flash", "sdpa_cudnn")
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,7 +10,8 @@ from profiler.spec import AttentionShape, Mask
 
 IMPLEMENTATIONS = {
     "naive": "naive", "naive_folded": "naive, scale folded", "flash1": "FlashAttention-1 schedule",
-    "flash2": "FlashAttention-2 (Triton)", "flash_hopper": "FlashAttention (Hopper)", "flash_decode": "split-KV decode",
+    "flash2": "FlashAttention-2 (Triton)", "hopper": "FlashAttention (Hopper)",
+    "hopper_fp8": "FlashAttention (Hopper, fp8)", "flash_decode": "split-KV decode",
     "decode": "split-KV decode",
     "ablation": "FlashAttention-2 with switches",
     "flash_varlen": "FlashAttention-2, varlen", "flash_sparse": "FlashAttention-2, block-sparse",

@@ -16,6 +16,7 @@ from profiler.figures.points import LEVEL_NAMES
 from profiler.model import Roof, ridge
 from profiler.model.roofs import ARCHITECTURE, ENTERED, ROOF_NAMES
 
+NEXT = ("flash2", "hopper")  # the second arrow, where both are drawn: the same bytes in less time
 CROWD = 600  # of more places than this only those of the longest launches keep labels off; markers shrink
 KERNELS, REST = 12, "other kernels"  # of a report that is not ours so many kernels, the longest, get a look each
 
@@ -87,6 +88,8 @@ def roofline(points: pd.DataFrame, roofs: Sequence[Roof] | Mapping[str, Sequence
         placer.avoid_point(r.intensity, r.flops_per_s, _marker(r, s) * 0.6)
     _points(c, drawn, groups, level, gpus)
     _arrow(c, placer, points, arrow, words)
+    if arrow and arrow[1] == NEXT[0]:
+        _arrow(c, placer, points, NEXT, words)
     longest = named.sort_values("ns", ascending=False).drop_duplicates(["label", "source", "unit"])  # a kernel once
     ranked = sorted(longest.itertuples(), key=lambda r: (-style.layer(r.implementation), -r.ns))[:12]
     for near in _close(placer, ranked, s.body):
@@ -184,7 +187,8 @@ def _arrow(c: canvas.Canvas, placer: Placer, points: pd.DataFrame, arrow: tuple[
         name="arrow")
     placer.avoid_line(xs, ys)
     x, y = (math.sqrt(v[0] * v[1]) for v in (xs, ys))
-    text = say.change(a, b, words).replace(", ", ",<br>")
+    text = say.change(a, b, words).replace(", ", ",<br>") if arrow != NEXT else \
+        f"{units.times(b['flops_per_s'] / a['flops_per_s'])} the FLOP/s"
     spot = placer.put(text, x, y, c.size.body, distance=7, reach=9 * c.size.body,
                       sides=(LOWER_RIGHT, UPPER_LEFT, UPPER_RIGHT, LOWER_LEFT))
     canvas.write(c, spot, c.size.body, x_log=True, y_log=True, name="arrow")

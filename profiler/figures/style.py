@@ -41,7 +41,7 @@ class Mark:
 
 IMPLEMENTATION = {
     "naive": Mark("#D55E00", "circle"), "naive_folded": Mark("#D55E00", "cross"), "flash1": Mark("#56B4E9", "square"),
-    "flash2": Mark("#0072B2", "square"), "decode": Mark("#0072B2", "hexagram"), "flash_hopper": Mark("#009E73", "star"),
+    "flash2": Mark("#0072B2", "square"), "decode": Mark("#0072B2", "hexagram"), "hopper": Mark("#009E73", "star"),
     "sdpa_flash": Mark("#7A838E", "diamond"), "sdpa_cudnn": Mark("#7A838E", "triangle-up"),
     "sdpa_math": Mark("#9AA2AC", "x"), "sdpa_efficient": Mark("#9AA2AC", "pentagon"),
     "fa3": Mark("#68717C", "triangle-down"), "fa4": Mark("#68717C", "hexagon"),
@@ -65,7 +65,7 @@ def kernel_mark(place: int) -> Mark:
 def layer(name: Any) -> int:
     """Drawing order, lowest first: peers, then naive, then our kernels, so that none of ours is hidden."""
     text = str(name)
-    return 2 if text.startswith("flash") or text == "decode" else 1 if text.startswith("naive") else 0
+    return 2 if text.startswith(("flash", "hopper")) or text == "decode" else 1 if text.startswith("naive") else 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ VARY: Mapping[str, str | None] = {
     "sram_bytes": None, "n": None, "head_dim": None, "dram_bytes_per_s": "dram", "l2_bytes_per_s": "l2",
     "l2_to_sm_bytes_per_s": "l2_to_sm", "tensor_flops_per_s": "tensor", "special_ops_per_s": "special"}
 TILES = {"block_m": 128, "block_n": 64}
+HOPPER_TILES = {"block_m": 128, "block_n": 128}
 DECODE_TILES = {"block_m": 16, "block_n": 64}
 
 
@@ -29,8 +30,8 @@ def what_if(shape: AttentionShape, implementation: str, device: DeviceSpec, vary
 
     vary: "sram_bytes" (on-chip memory of one program: the tiles that fit it, `tiles_of`), "n" (Nq and Nk where they are
     equal, else Nk), "head_dim", or a rate: "dram_bytes_per_s", "l2_bytes_per_s", "l2_to_sm_bytes_per_s",
-    "tensor_flops_per_s", "special_ops_per_s". parameters: tiles of the implementation; by default 128 × 64 (decode
-    16 × 64).
+    "tensor_flops_per_s", "special_ops_per_s". parameters: tiles of the implementation; by default 128 × 64 (hopper
+    128 × 128, decode 16 × 64).
     Keys of a row: value; bound: the roof ("dram", "l2", "l2_to_sm", "tensor", "special"); seconds: the least time that
     it asks for; binding: whether no other roof asks for more; hbm_bytes, l2_to_sm_bytes: bytes of all stages, the
     second None where the tiles are a library's. The same bytes stand in every row of a value.
@@ -68,6 +69,8 @@ def default_tiles(implementation: str, direction: str) -> dict[str, int]:
         return {}
     if implementation == "decode":
         return DECODE_TILES
+    if implementation == "hopper" and direction == "forward":
+        return HOPPER_TILES
     return TILES if direction == "forward" else _both_passes(64, 64)
 
 

@@ -45,7 +45,7 @@ def test_colours_of_the_figures_page():
     assert style.tensor_colour("LSE") == "#009E73"
     assert style.mark("naive") == style.Mark("#D55E00", "circle")
     assert style.mark("flash2") == style.Mark("#0072B2", "square")
-    assert style.mark("flash_hopper") == style.Mark("#009E73", "star")
+    assert style.mark("hopper") == style.Mark("#009E73", "star")
 
 
 def test_implementations_differ_by_marker_where_they_share_a_colour():

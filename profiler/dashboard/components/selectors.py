@@ -115,7 +115,7 @@ def _rest(source: store.Source, bundle: Bundle, rows: Sequence[dict], over_n: bo
     rows = [row for row in rows if row["mask"] == mask]
     direction = _unless_one(text.DIRECTION, "direction", rows, "forward", 130)
     rows = [row for row in rows if row["direction"] == direction]
-    names = tuple(dict.fromkeys(row["implementation"] for row in rows))
+    names = in_order(dict.fromkeys(row["implementation"] for row in rows))
     shape = AttentionShape(**{name: int(rows[0][name]) for name in SHAPE[:-1]}, dtype=str(rows[0]["dtype"]), mask=mask)
     return View(source, bundle, shape, direction, names, names)
 
@@ -182,10 +182,23 @@ def default_shape(distinct: Sequence[dict], rows: Sequence[dict]) -> str:
     return nearest["key"]
 
 
+def in_order(names: Iterable[str]) -> tuple[str, ...]:
+    """As the source has them; where it has hopper, that comes after naive and before the rest, flash2 next: a figure's
+    finding is about the first that is not naive."""
+    found = tuple(names)
+    if "hopper" not in found:
+        return found
+    return tuple(sorted(found, key=lambda name: 0 if labels.is_naive(name) else {"hopper": 1, "flash2": 2}.get(name, 3)))
+
+
 def default_compare(names: Iterable[str], wanted: Sequence[str] | None) -> list[str]:
-    """Those of `wanted` that are there; without any, everything but what only repeats naive."""
-    found = [name for name in names if wanted and name in wanted]
-    return found or [name for name in names if name not in ("naive_folded", "sdpa_math")] or list(names)
+    """Those of `wanted` that are there; without any, everything but what only repeats naive. The folded form stands for
+    naive where that is absent."""
+    names = list(names)
+    again = ("naive_folded", "sdpa_math") if "naive" in names else ("sdpa_math",)
+    found = [name for name in names if wanted and (name in wanted or (name == "naive_folded" and name not in again
+                                                                      and "naive" in wanted))]
+    return found or [name for name in names if name not in again] or names
 
 
 def shape_key(row: dict) -> str:

@@ -8,7 +8,7 @@ from profiler.dashboard.components import boxes, cards, charts, claims, roles, s
 from profiler.errors import BadInput
 from profiler.figures.ledger import ledger
 
-view = selectors.choose(default=("naive", "flash2", "decode"), need_shape=False)
+view = selectors.choose(default=("naive", "flash2", "hopper", "decode"), need_shape=False)
 if view is None:
     boxes.end()
 if view.shape is None:

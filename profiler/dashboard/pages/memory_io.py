@@ -39,7 +39,8 @@ elif show == "theorem":
     if not blocked:
         boxes.missing(text.NO_BLOCKS.format(source=view.source.label), text.NO_BLOCKS_REMEDY)
         boxes.end()
-    charts.show(view.source, theorem if quantity == "block" else over_n, view.shape, blocked[0], key="theorem")
+    which = "flash2" if "flash2" in blocked else blocked[0]
+    charts.show(view.source, theorem if quantity == "block" else over_n, view.shape, which, key="theorem")
     summary.paper()
 elif show == "parity":
     charts.show(view.source, parity, quantity, key="parity")
