@@ -78,7 +78,8 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, given: Mapping[
     """What flash_attention returns for a call that `asked` says is in float8: out (B, H, Nq, D) in bfloat16."""
     scale = check(q, k, v, given)
     call = operator if torch.compiler.is_compiling() else _launch
-    out, lse = call(q, k, v, *(given.get(name) for name in TAKES[2:5]), given.get("causal", False), scale)
+    out, lse = call(q, k, v, given.get("q_scale"), given.get("k_scale"), given.get("v_scale"),
+                    given.get("causal", False), scale)
     return (out, lse) if given.get("return_lse") else out
 
 
