@@ -188,7 +188,8 @@ def in_order(names: Iterable[str]) -> tuple[str, ...]:
     found = tuple(names)
     if "hopper" not in found:
         return found
-    return tuple(sorted(found, key=lambda name: 0 if labels.is_naive(name) else {"hopper": 1, "flash2": 2}.get(name, 3)))
+    place = {"hopper": 1, "flash2": 2}
+    return tuple(sorted(found, key=lambda name: 0 if labels.is_naive(name) else place.get(name, 3)))
 
 
 def default_compare(names: Iterable[str], wanted: Sequence[str] | None) -> list[str]:
