@@ -160,9 +160,9 @@ COLUMNS_LEAD = ("Base units everywhere: bytes, nanoseconds, hertz, per cent of 1
                 "empty, never 0.")
 
 # Evidence
-RATIOS = ("Two ratios of HBM bytes: a point here stands at the bytes that were counted, {naive} over {flash}: {counted}. "
-          "Evidence's headline, {headline}, is naive's bytes over the {floor} that must move: what a kernel moves beyond "
-          "that is its own, not attention's.")
+RATIOS = ("Two ratios of HBM bytes: a point here stands at the bytes that were counted, {naive} over {flash}: "
+          "{counted}. Evidence's headline, {headline}, is naive's bytes over the {floor} that must move: what a kernel "
+          "moves beyond that is its own, not attention's.")
 SENTENCE = "{flash} needs {ratio} fewer HBM bytes than naive attention: {floor} instead of {naive}"
 SENTENCE_SAME_WORK = ", for the same work"
 SENTENCE_MORE_WORK = ", at {work} the matmul work"
@@ -368,6 +368,11 @@ BLOCK_PAIRS = {"block_m": "query rows", "block_n": "keys", "here": "time here, b
                "published_memory": "memory, the article's A100"}
 BLOCK_PAIRS_NOTE = ("The A100 columns are the article's, not measured here, of N 2,048 and D 64 and another kernel: "
                     "compare the ratios, not the times.")
+LADDER = "FlashAttention-1, 2 and 3, one idea at a time"
+LADDER_FROM = "From {source}, on the shape nearest to the one chosen."
+NO_LADDER = "No source holds the Hopper kernel with its ideas switched off."
+NO_LADDER_REMEDY = "Record one on a GPU of compute capability 9.0:"
+NO_LADDER_COMMAND = "python -m profiler run --suite ladder --out my-ladder"
 NO_TUNING = "{source} holds one configuration of each kernel on this shape, so there is nothing to tune by."
 NO_TUNING_REMEDY = "Choose a source that varies the block size, or record one on a machine with a GPU:"
 NO_TUNING_COMMAND = "python -m profiler run --suite tuning --out my-tuning"
@@ -412,7 +417,7 @@ EXPORT_LEAD = ("A talk of what is chosen here: one HTML file that opens without 
 TALK_DRAWING = "Drawing the screens…"
 TALK_LEAVE = "Leave"
 TALK_SHOW, TALK_ORDER = "show", "order"
-TALK_FOUND, TALK_TITLE = "what it finds", "title of your own"
+TALK_TITLE = "what it finds, or a title of your own"
 TALK_DROPPED = "left out, see below"
 TALK_LEFT_OUT = "Left out"
 EXPORT_MAKE = "Make the files"

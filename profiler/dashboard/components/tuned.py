@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pandas as pd
+import streamlit as st
 
+from profiler.bundle import Bundle
 from profiler.dashboard import store, text
-from profiler.dashboard.components import selectors
+from profiler.dashboard.components import boxes, charts, selectors
 from profiler.figures import labels, tuning_rows, units
+from profiler.figures.ladder import frame, ladder
 from profiler.spec import AttentionShape
 
 
@@ -30,6 +33,33 @@ def beside(view: selectors.View, rows: pd.DataFrame, name: str) -> str:
     if not found:
         return text.TUNING_NOT_SHIPPED
     return tuning_rows.beside_default(rows, *found, created=str(view.bundle.profile.get("created") or ""))
+
+
+def steps(view: selectors.View) -> bool:
+    """The Hopper kernel's ideas one at a time: drawn where the view's source has them on its shape, and then True;
+    else folded, from another source, or how to record one."""
+    if view.shape and len(store.derive(view.source, frame, view.shape, view.direction)):
+        charts.show(view.source, ladder, view.shape, direction=view.direction, key="ladder")
+        return True
+    with boxes.folded(text.LADDER, "ladder") as open_:
+        if open_:
+            for source in (view.source, *(one for one in store.sources().values() if one.suite == "ladder")):
+                if view.shape and (shape := store.derive(source, nearest, view.shape)):
+                    st.caption(boxes.plain(text.LADDER_FROM.format(source=source.label)))
+                    charts.show(source, ladder, shape, key="ladder")
+                    break
+            else:
+                boxes.missing(text.NO_LADDER, text.NO_LADDER_REMEDY, text.NO_LADDER_COMMAND)
+    return False
+
+
+def nearest(bundle: Bundle, shape: AttentionShape) -> AttentionShape | None:
+    """The shape on which the Hopper kernel ran in steps that has most in common with ``shape``; None without one."""
+    found = [s for s in (AttentionShape(**{name: row[name] for name in (*selectors.SHAPE, "mask")})
+                         for row in selectors.rows_of(bundle) if row["implementation"] == "hopper")
+             if len(frame(bundle, s))]
+    return max(found, key=lambda s: (s.head_dim == shape.head_dim, s.mask == shape.mask, s.dtype == shape.dtype),
+               default=None)
 
 
 def shapes(view: selectors.View, name: str) -> pd.DataFrame:

@@ -1,5 +1,5 @@
 """Tuning: block sizes × warps × stages on one shape as heatmaps; which is fastest and why the rest lose. What each
-switch is worth, where a source varies one thing at a time."""
+switch is worth, where a source varies one thing at a time, and the ideas of FlashAttention-3 one after another."""
 
 import streamlit as st
 
@@ -14,10 +14,12 @@ found = {name: store.derive(view.source, tuning_rows.frame, view.shape, name, vi
          for name in view.available}
 switched = [name for name in view.available
             if len(store.derive(view.source, switches.frame, view.shape, name, view.direction)) > 1]
+stepped = tuned.steps(view)
 for name in switched:
     charts.show(view.source, switches.switches, view.shape, name, direction=view.direction, key=f"switches-{name}")
-names = {name: labels.implementation(name) for name, rows in found.items() if len(rows) > 1 and name not in switched}
-if switched and not names:
+names = {name: labels.implementation(name) for name, rows in found.items() if len(rows) > 1 and name not in switched
+         and not (stepped and name == "hopper")}
+if (switched or stepped) and not names:
     boxes.end()
 if not names:
     boxes.missing(text.NO_TUNING.format(source=view.source.label), text.NO_TUNING_REMEDY, text.NO_TUNING_COMMAND)
