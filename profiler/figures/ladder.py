@@ -130,7 +130,7 @@ def _panel(c: canvas.Canvas, data: pd.DataFrame, place: int, column: str, head: 
         orientation="h", x=[0.0] * len(known) if words else list(known[column]), y=list(known.index), width=0.62,
         xaxis=f"x{axis}", name=column, marker={
             "color": [m.colour for m in looks],
-            "line": {"color": [style.outline(m.colour, c.theme) for m in looks], "width": 1}},
+            "line": {"color": [style.outline(m.colour, c.theme) for m in looks], "width": 0 if words else 1}},
         customdata=[[r.step, texts[r.Index], units.quantity(r.time, "ns")] for r in known.itertuples()],
         hovertemplate="<b>%{customdata[0]}</b>: %{customdata[1]}, %{customdata[2]}<extra></extra>")
     for r, text in zip(data.itertuples(), texts, strict=True):

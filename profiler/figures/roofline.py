@@ -180,15 +180,15 @@ def _arrow(c: canvas.Canvas, placer: Placer, points: pd.DataFrame, arrow: tuple[
         return
     a, b = pair
     xs, ys = [a["intensity"], b["intensity"]], [a["flops_per_s"], b["flops_per_s"]]
+    near = c.size.marker * (0.5 if arrow == NEXT else 1)  # the second arrow is short
     c.figure.add_annotation(
         x=math.log10(xs[1]), y=math.log10(ys[1]), ax=math.log10(xs[0]), ay=math.log10(ys[0]), xref="x", yref="y",
         axref="x", ayref="y", text="", showarrow=True, arrowhead=2, arrowsize=1.1, arrowwidth=c.size.line * 0.7,
-        arrowcolor=style.mark(b["implementation"]).colour, standoff=c.size.marker, startstandoff=c.size.marker,
-        name="arrow")
+        arrowcolor=style.mark(b["implementation"]).colour, standoff=near, startstandoff=near, name="arrow")
     placer.avoid_line(xs, ys)
     x, y = (math.sqrt(v[0] * v[1]) for v in (xs, ys))
     text = say.change(a, b, words).replace(", ", ",<br>") if arrow != NEXT else \
-        f"{units.times(b['flops_per_s'] / a['flops_per_s'])} the FLOP/s"
+        f"Hopper: {units.times(b['flops_per_s'] / a['flops_per_s'])} the FLOP/s"
     spot = placer.put(text, x, y, c.size.body, distance=7, reach=9 * c.size.body,
                       sides=(LOWER_RIGHT, UPPER_LEFT, UPPER_RIGHT, LOWER_LEFT))
     canvas.write(c, spot, c.size.body, x_log=True, y_log=True, name="arrow")
