@@ -289,7 +289,7 @@ def _hopper_backward(q: Any, k: Any, v: Any, dout: Any, *, causal: bool, scale: 
     if unknown := set(tuning or ()) - set(plan.Tuning.__dataclass_fields__):
         raise UnsupportedCall("tuning", f"any of {', '.join(plan.Tuning.__dataclass_fields__)}", repr(sorted(unknown)))
     check_like("dout", dout, q)
-    parameters("hopper", q, k, v, causal=causal, scale=scale, window=window)  # raises what the forward would
+    parameters("hopper", q, k, v, causal=causal, window=window)  # raises what the forward would
     unit = resolve_scale(scale, q.shape[3])
     if (reason := plan.supports(q, k, v, causal, window, unit)) is not None:
         raise UnsupportedCall("q", "a call that the Hopper backward takes", reason, "Use flash2.")

@@ -2,11 +2,13 @@
 
 import itertools
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from profiler import bundle
-from profiler.collect import bench, suites
+from profiler.cli import measure
+from profiler.collect import bench, gpu, run, share, suites
 from profiler.errors import BadInput
 from profiler.evidence import evaluate
 from profiler.spec import AttentionShape
@@ -88,3 +90,17 @@ def test_flops_by_convention():
     assert bench.flops(square, "backward") == 10 * 2 * 3 * 8 * 8 * 4 // 2
     # One query at the end of its cache sees every key: nothing is halved.
     assert bench.flops(AttentionShape(2, 4, 1, 100, 8, kv_heads=2, mask="causal")) == 4 * 2 * 4 * 100 * 8
+
+
+def test_the_ladder_counts_what_warps_wait_for(monkeypatch):
+    """19 reasons on Hopper beside the evidence set, 18 where no warp waits for a matmul; asked for or by the suite."""
+    for cc, reasons in (("9.0", 19), ("8.0", 18), (None, 0)):
+        monkeypatch.setattr(gpu, "compute_capability", lambda cc=cc: cc)
+        more = set(share.metric_names("stalls")) - set(share.metric_names("evidence"))
+        assert len(more) == reasons and all("issue_stalled_" in name for name in more)
+    asked = {}
+    monkeypatch.setattr(run, "run", lambda configs, out, **options: asked.update(options) or bundle.Bundle("b", {}))
+    for suite, metrics, expected in (("ladder", None, "stalls"), ("ladder", "roofline", "roofline"),
+                                     ("quick", None, "evidence")):
+        measure.run(Path("out"), suite=suite, metrics=metrics)
+        assert asked["metric_set"] == expected and asked["suite"] == suite
