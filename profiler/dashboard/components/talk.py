@@ -16,7 +16,7 @@ from profiler.export import arrange, story
 from profiler.export.story import Pick, Plan, Story
 from profiler.spec import AttentionShape
 
-WIDTHS = {text.TALK_SHOW: 76, text.TALK_ORDER: 82, text.TALK_FOUND: 600}  # pixels: findings in full on 1280
+WIDTHS = {text.TALK_SHOW: 76, text.TALK_ORDER: 82, text.TALK_TITLE: 755}  # pixels: titles in full on 1280
 FIRST = {"roofline": "roofline", "memory-io": "theorem", "occupancy": "occupancy", "scaling": "generations",
          "": "again", "launches": "launches"}  # page -> the screen the stage opens at
 
@@ -90,20 +90,16 @@ def _shape(rows: pd.DataFrame) -> AttentionShape:
 
 
 def edited(plan: Plan, ready: Story) -> Plan:
-    """A table of the screens to reorder, drop and retitle; the plan it says."""
+    """A table of the screens to reorder, drop and retitle; the plan it says. An emptied title is what it finds."""
     picks = plan.picks or tuple(
         Pick(s.id) for s in ready.screens if s.id not in (story.LEFT_OUT, story.LOOK))
     known = {s.id: s for s in ready.screens}
-    rows = pd.DataFrame({
-        text.TALK_SHOW: True, text.TALK_ORDER: range(1, len(picks) + 1),
-        text.TALK_FOUND: [known[p.id].title if p.id in known else f"{p.id}: {text.TALK_DROPPED}" for p in picks],
-        text.TALK_TITLE: [p.title for p in picks], "id": [p.id for p in picks], "shape": [p.shape for p in picks]})
+    titles = [p.title or (known[p.id].title if p.id in known else f"{p.id}: {text.TALK_DROPPED}") for p in picks]
+    rows = pd.DataFrame({text.TALK_SHOW: True, text.TALK_ORDER: range(1, len(picks) + 1), text.TALK_TITLE: titles})
     chosen = st.data_editor(
-        rows, hide_index=True, key="talk.story", num_rows="fixed",
-        disabled=[text.TALK_FOUND],
-        column_config={"id": None, "shape": None, **{name: st.column_config.Column(width=width)
-                                                     for name, width in WIDTHS.items()}})
+        rows, hide_index=True, key="talk.story", num_rows="fixed", height=33 * len(rows) + 36,
+        column_config={name: st.column_config.Column(width=width) for name, width in WIDTHS.items()})
     kept = chosen[chosen[text.TALK_SHOW].astype(bool)].sort_values(text.TALK_ORDER, kind="stable")
-    changed = tuple(Pick(r["id"], str(r[text.TALK_TITLE] or "").strip()[:200], r["shape"])
-                    for r in kept.to_dict("records"))
-    return replace(plan, picks=changed)
+    said = {i: str(title or "").strip()[:200] for i, title in kept[text.TALK_TITLE].items()}
+    return replace(plan, picks=tuple(
+        replace(picks[i], title=picks[i].title if title == titles[i] else title) for i, title in said.items()))
