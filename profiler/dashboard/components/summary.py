@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
 import pandas as pd
 import streamlit as st
@@ -12,6 +13,7 @@ from profiler.bundle import Bundle
 from profiler.dashboard import store, text
 from profiler.dashboard.components import boxes, tables
 from profiler.dashboard.components.cards import Card
+from profiler.errors import BadInput
 from profiler.evidence import Faster, Headline, Side
 from profiler.evidence.claim import tile
 from profiler.evidence.versions import NO_SHARED
@@ -59,6 +61,13 @@ def ratios(h: Headline) -> str:
     return text.RATIOS.format(
         counted=units.times(h.ratio_counted), naive=units.nbytes(base), flash=units.nbytes(counted),
         headline=units.times(h.ratio_by_floor), floor=units.nbytes(h.compulsory_bytes))
+
+
+def ratios_on(bundle: Bundle, shape: AttentionShape, direction: str) -> str:
+    """The same on one shape; "" too where that has no headline."""
+    with suppress(BadInput):
+        return ratios(evidence.headline(bundle, shape, direction))
+    return ""
 
 
 def configuration(h: Headline, faster: Faster | None) -> str:

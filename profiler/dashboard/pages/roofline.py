@@ -2,7 +2,6 @@
 
 import streamlit as st
 
-from profiler import evidence
 from profiler.dashboard import state, store, text
 from profiler.dashboard.components import boxes, charts, roles, rooflines, selectors, summary, tables
 from profiler.figures import labels
@@ -24,8 +23,8 @@ with place:
     else:
         figure = charts.show(view.source, rooflines.launches, level=level, entered=entered, key="roofline")
         boxes.lacking(view.bundle, "roofline")
-    if view.shape and level == "dram" and (said := summary.ratios(
-            store.derive(view.source, evidence.headline, view.shape, view.direction))):
+    if view.shape and level == "dram" and (said := store.derive(
+            view.source, summary.ratios_on, view.shape, view.direction)):
         st.caption(said)
     for note in store.derive(view.source, rooflines.clock_notes):
         st.caption(note)
