@@ -86,7 +86,7 @@ class Folder:
 def suite(folder: Folder, name: str, *options: str) -> dict[str, Any]:
     from profiler import bundle
 
-    out = folder.path / f"{folder.step}-bundle"
+    out = folder.path / folder.step
     seconds = folder.profiler("run", "--suite", name, "--out", out.name, *options)
     made = bundle.read(out)
     return {"seconds": round(seconds, 1), "configurations": len(made.timings), "launches": len(made.launches),
@@ -97,7 +97,7 @@ def suite(folder: Folder, name: str, *options: str) -> dict[str, Any]:
 
 def evidence(folder: Folder) -> dict[str, Any]:
     found = suite(folder, "evidence")
-    folder.profiler("evidence", "evidence-bundle")
+    folder.profiler("evidence", "evidence")
     return {**found, "ok": found["seconds"] < 90}
 
 
@@ -116,7 +116,7 @@ def dask(folder: Folder) -> dict[str, Any]:
     ratio = alone[-1]["seconds"] / found["seconds"] if alone else None
     from profiler import bundle
 
-    gpus = bundle.read(folder.path / "dask-bundle").timings["gpu"].value_counts().to_dict()
+    gpus = bundle.read(folder.path / "dask").timings["gpu"].value_counts().to_dict()
     return {**found, "times as fast as one GPU": ratio, "gpus": gpus, "ok": bool(ratio and ratio >= 1.7)}
 
 
