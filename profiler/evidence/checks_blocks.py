@@ -40,13 +40,15 @@ def theorem_l2_to_sm(facts: Facts, shape: AttentionShape) -> Outcome:
 
 def block_size_raises_intensity(facts: Facts, shape: AttentionShape) -> Outcome:
     """More query rows a block: fewer bytes from L2 to the SMs with every step, until another limit sets the time."""
-    by_rows: dict[int, tuple[Run, float]] = {}
+    found: dict[str, dict[int, tuple[Run, float]]] = {}  # of one implementation: another walks in another order
     for r in facts.of(shape):
+        by_rows = found.setdefault(r.config.implementation, {})
         rows, read = r.config.parameters.get("block_m"), r.total("l2_to_sm_bytes")
         if r.config.direction == "forward" and rows and read is not None:
             best = by_rows.get(rows)
             if best is None or (r.timed("median_ns") or NEVER) < (best[0].timed("median_ns") or NEVER):
                 by_rows[rows] = r, read
+    by_rows = max(found.values(), key=len, default={})
     if len(by_rows) < 2:
         return cannot_tell("one shape with two or more block sizes (block_m), counted; profile the tuning suite.")
     ordered, moved = zip(*(by_rows[rows] for rows in sorted(by_rows)))

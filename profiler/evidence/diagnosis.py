@@ -15,6 +15,7 @@ from profiler.evidence.facts import Facts, Row, Run, roof_shares
 from profiler.evidence.finding import CANNOT_TELL, FINE, LOOK, Finding
 
 __all__ = ["CANNOT_TELL", "FINE", "LOOK", "Finding", "diagnosis"]
+SWITCHES = ("folded", "edge_only", "staged", "ordered", "turns", "overlap", "fixed")  # other programs, not other tiles
 FASTER = 0.99  # of the time: another configuration below this is faster
 
 
@@ -67,7 +68,7 @@ def block_size(facts: Facts, run: Run | None) -> Finding:
     if run is None:
         return Finding(id_, question, CANNOT_TELL, "The report does not say which tile it ran with.",
                        missing="The tile (parameters block_m, block_n): `python -m profiler run` records it.")
-    times = {r: t for r in facts.tunings(run.config) if (t := r.timed("median_ns"))}
+    times = {r: t for r in facts.tunings(run.config) if _switches(r) == _switches(run) and (t := r.timed("median_ns"))}
     mine, tried = times.get(run), len(times)
     if mine is None or tried < 2:
         return Finding(id_, question, CANNOT_TELL, f"{_tile(run)} is the only one recorded here.",
@@ -78,6 +79,10 @@ def block_size(facts: Facts, run: Run | None) -> Finding:
                        1.0, "× the fastest")
     return Finding(id_, question, LOOK, f"{_tile(run)} takes {time(mine)}; of {tried} tried, {_tile(best)} takes "
                    f"{time(times[best])}.", mine / times[best], "× the fastest", f"Use {_tile(best)}")
+
+
+def _switches(run: Run) -> dict[str, bool]:
+    return {name: run.config.parameters.get(name, True) for name in SWITCHES}
 
 
 def _tile(run: Run) -> str:

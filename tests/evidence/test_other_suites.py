@@ -8,7 +8,7 @@ import pytest
 from profiler import evidence, table
 from profiler.bundle import Bundle
 from profiler.spec import AttentionShape, RunConfig, parameters_text
-from tests import synthetic
+from tests import ladder, synthetic
 from tests.evidence.test_claims import verdicts
 
 SHAPE = AttentionShape(1, 16, 4096, 4096, 64)
@@ -121,3 +121,22 @@ def test_decode_reads_its_cache_once():
     assert found["compulsory_floor"].verdict == "holds"
     assert found["theorem_l2_to_sm"].verdict == "cannot tell"  # one block of rows: nothing is read again
     assert math.isclose(found["compulsory_floor"].value, 1)
+
+
+def test_block_sizes_are_compared_within_one_implementation():
+    """The ladder's kernels have 128 rows each but for one: 64 rows of FlashAttention-1 are no smaller block of 2."""
+    made = ladder.bundle()
+    rows = made.launches
+    first = rows["implementation"].eq("flash1").fillna(False)
+    other = rows["parameters"].str.replace('"block_m":128', '"block_m":64')
+    changed = replace(made, launches=rows.assign(parameters=rows["parameters"].where(~first, other)),
+                      timings=made.timings[made.timings["implementation"].ne("flash1")])
+    claim = next(c for c in evidence.evaluate(changed) if c.id == "block_size_raises_intensity")
+    assert claim.verdict == "cannot tell"
+
+
+def test_a_switch_is_no_other_block_size():
+    made = ladder.bundle()
+    launches = made.launches[made.launches["implementation"].eq("hopper").fillna(False)]
+    found = [next(f for f in evidence.diagnosis(made, int(n)) if f.id == "block_size") for n in launches["launch"][:4]]
+    assert all("is the only one recorded here" in f.sentence for f in found)
