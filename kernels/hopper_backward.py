@@ -73,6 +73,7 @@ class KeyWork:
     DV: gl.tensor
     DQ_SUM: gl.tensor
     TURNS: gl.tensor
+    ticket: gl.tensor
     abreast: gl.tensor
     HK: gl.tensor
     NQ: gl.tensor
@@ -105,7 +106,7 @@ class KeyWork:
         self.DQ, self.ORDERED = gl.constexpr(DQ), gl.constexpr(ORDERED)
         self.q_desc, self.k_desc, self.v_desc, self.do_desc, self.dq_desc = descriptors
         self.STATS, self.DELTA, self.DK, self.DV, self.DQ_SUM, self.TURNS = pointers
-        (self.abreast, self.HK, self.NQ, self.NK, self.NQP, self.scale, self.qk_scale, self.lowest,
+        (self.ticket, self.abreast, self.HK, self.NQ, self.NK, self.NQP, self.scale, self.qk_scale, self.lowest,
          self.highest) = numbers
         self.q, self.do, self.k, self.v, self.lse, self.delta, self.ds, self.dq = tiles
         self.kv_full, self.q_full, self.do_full, self.free = barriers
@@ -116,12 +117,13 @@ def _tile_of(w):
     """(key head counted over the batch, first key) of a program; under a causal mask the longest of a head come first.
 
     ORDERED: `abreast` heads advance together, so that a tile begins some steps after the one whose turn is before its.
-    Each waits for programs of smaller numbers only, which the hardware starts first: one of them can always go on."""
+    A program waits for smaller tickets only, whose programs have begun whatever order the hardware starts them in:
+    the smallest of those at work waits for none."""
     blocks = gl.cdiv(w.NK, w.KEYS)
     if w.ORDERED > 0:
-        run = gl.program_id(0) // (w.abreast * blocks) * w.abreast
+        run = w.ticket // (w.abreast * blocks) * w.abreast
         heads = gl.minimum(gl.num_programs(0) // blocks - run, w.abreast)
-        i = gl.program_id(0) - run * blocks
+        i = w.ticket - run * blocks
         return run + i % heads, i // heads * w.KEYS
     else:
         return gl.program_id(0) // blocks, gl.program_id(0) % blocks * w.KEYS
@@ -276,7 +278,7 @@ def _add_dq(C: gl.constexpr, w, dq, bh, j, rank, it, turn):
         tma_store_wait(0)
         if w.ORDERED > 0:
             pass_turn(turn, gl.minimum(it, 1), w.ORDERED == FENCED)
-            turn = w.TURNS + (row // w.BM * 2 + C)
+            turn = w.TURNS + 1 + (row // w.BM * 2 + C)
         w.dq.index(C).store(dq)
         fence_async_shared()
         if w.ORDERED > 0:
@@ -380,7 +382,7 @@ def _work(C: gl.constexpr, w):
         x_t = _scores(C, w, n0 * 0, layout)
         mbarrier.wait(w.do_full.index(0), 0, pred=n > 0)
         x = _weights(C, w, warpgroup_mma_wait(0, deps=(x_t, )), n0, j, until, since, layout)
-        turn = w.TURNS
+        turn = w.TURNS + 1
         for it in range(0, n):
             jn, bhn = _following(w, j, bh, first, last)
             x, dk, dv, turn = _step(C, w, it, j, bh, jn, it + 1 < n, n0, until, since, x, dk, dv, turn, layout,
@@ -427,7 +429,8 @@ def key_kernel(q_desc, k_desc, v_desc, do_desc, dq_desc, STATS, DELTA, DK, DV, D
 
     One program a tile of KEYS keys, 64 a consumer: 128, or without dQ also 192. TAIL: whether KEYS does not divide NK.
     The descriptors of K and V have blocks of 128 rows with dQ, of 64 without. ORDERED, with REDUCE: the
-    tiles of a head add to a half block of queries one after another; TURNS (B H, NQP / BM, 2), zeros, counts them."""
+    tiles of a head add to a half block of queries one after another; TURNS (1 + B H NQP / BM 2), zeros, counts the
+    programs that have begun and then, for each half block, the tiles added."""
     D: gl.constexpr = k_desc.block_type.shape[3]
     q = gl.allocate_shared_memory(q_desc.dtype, copies(STAGES, q_desc.block_type.shape), q_desc.layout)
     do = gl.allocate_shared_memory(q_desc.dtype, copies(STAGES, do_desc.block_type.shape), do_desc.layout)
@@ -457,9 +460,12 @@ def key_kernel(q_desc, k_desc, v_desc, do_desc, dq_desc, STATS, DELTA, DK, DV, D
         mbarrier.init(q_full.index(i), count=2)  # the copy of Q, and the statistics
         mbarrier.init(do_full.index(i), count=1)
         mbarrier.init(free.index(i), count=KEYS // 64)
+    ticket = HK  # unused
+    if ORDERED > 0:
+        ticket = gl.atomic_add(TURNS, 1, sem="relaxed")
     w = KeyWork(D, HEAD, BM, KEYS, STAGES, GROUP, LEFT, RIGHT, TAIL, DQ, ORDERED,
                 (q_desc, k_desc, v_desc, do_desc, dq_desc), (STATS, DELTA, DK, DV, DQ_SUM, TURNS),
-                (abreast, HK, NQ, NK, NQP, scale, qk_scale, lowest, highest), (q, do, k, v, lse, delta, ds, dq),
+                (ticket, abreast, HK, NQ, NK, NQP, scale, qk_scale, lowest, highest), (q, do, k, v, lse, delta, ds, dq),
                 (kv_full, q_full, do_full, free))
     if KEYS == 128:
         gl.warp_specialize([(_load, (w, )), (_first_consumer, (w, )), (_second_consumer, (w, ))], [4, 4], [240, 240])

@@ -145,7 +145,7 @@ def launches(dout: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tens
     group, shift, row = heads // kv_heads, nk - nq, max(64, padded(head_dim))
     nqp, bm, sums = -(-nq // PAD) * PAD, tuning.block_m, SUMS[tuning.dq_sum]
     ordered = tuning.ordered > 0
-    turns = torch.empty(batch * heads * (nqp // 64) * 2 if ordered else 1, dtype=torch.int32, device=q.device)
+    turns = torch.empty(1 + batch * heads * (nqp // 64) * 2 * ordered, dtype=torch.int32, device=q.device)
     stats = torch.empty((2, batch * heads, nqp), dtype=torch.float32, device=q.device)
     dq_sum = torch.empty((batch * heads * nqp, row) if sums else (64, row), dtype=torch.float32, device=q.device)
 

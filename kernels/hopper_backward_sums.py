@@ -88,7 +88,7 @@ def prepare(OUT, DO, LSE, DLSE, STATS, DELTA, DQ_SUM, TURNS, ob, oh, on, db, dh,
             stat_scale, HEAD: tl.constexpr, D: tl.constexpr, ROWS: tl.constexpr, HAS_DLSE: tl.constexpr,
             ZERO: tl.constexpr, ORDERED: tl.constexpr):
     """Per query STATS = LSE times stat_scale and DELTA = dLSE - rowsum(dO * O), each (B H, NQP); DQ_SUM = 0 if ZERO,
-    and two counters of TURNS for every ROWS queries if ORDERED.
+    and if ORDERED TURNS = 0: a counter for all, then two for every ROWS queries.
 
     A row without keys, and the padding, get -inf, which makes their P zero. OUT, DO: strides of batch, head, token."""
     blocks = NQP // ROWS
@@ -112,7 +112,8 @@ def prepare(OUT, DO, LSE, DLSE, STATS, DELTA, DQ_SUM, TURNS, ob, oh, on, db, dh,
     if ZERO:
         tl.store(DQ_SUM + at[:, None] * D + c[None, :], tl.zeros([ROWS, D], tl.float32))
     if ORDERED:
-        tl.store(TURNS + tl.program_id(0) * 2 + tl.arange(0, 2), tl.zeros([2], tl.int32))
+        tl.store(TURNS + 1 + tl.program_id(0) * 2 + tl.arange(0, 2), tl.zeros([2], tl.int32))
+        tl.store(TURNS, 0, mask=tl.program_id(0) == 0)
 
 
 @triton.jit(do_not_specialize=["NQ", "NQP"])

@@ -131,7 +131,7 @@ def test_statistics(device):
     lse[1, 2, 7] = float("-inf")
     stats = torch.full((2, 6, 128), float("nan"), device=device)
     sums = torch.full((6 * 128, 64), float("nan"), device=device)
-    turns = torch.full((6 * 2 * 2 + 1,), 7, dtype=torch.int32, device=device)
+    turns = torch.full((1 + 6 * 2 * 2 + 1,), 7, dtype=torch.int32, device=device)
     hopper_backward_sums.prepare[(6 * 2,)](out, dout, lse, dlse, stats[0], stats[1], sums, turns, *out.stride()[:3],
                                       *dout.stride()[:3], 3, 100, 128, -1 / 0.25, HEAD=40, D=64, ROWS=64,
                                       HAS_DLSE=True, ZERO=True, ORDERED=True)
@@ -140,7 +140,7 @@ def test_statistics(device):
     torch.testing.assert_close(stats[0].view(2, 3, 128)[..., :100], (-4 * lse).masked_fill(lse.isinf(), -torch.inf))
     torch.testing.assert_close(stats[1].view(2, 3, 128)[..., :100], delta)
     assert (stats[0][:, 100:] == -torch.inf).all() and (stats[1][:, 100:] == 0).all() and (sums == 0).all()
-    assert turns.tolist() == [0] * 24 + [7]
+    assert turns.tolist() == [0] * 25 + [7]
 
 
 def test_what_it_does_not_take():
