@@ -245,14 +245,14 @@ def _consumer(C: gl.constexpr, tensors, barriers, buffers, call, P: gl.constexpr
     if P.consumers - 1 == C:
         _pass_turn(C, P)  # the first consumer begins
     word = gl.load(table)
-    if P.ahead:
-        mbarrier.wait(q_full.index(C), 0)
+    if P.ahead:  # a program without tiles, of packed sequences, is sent nothing: it may not wait
+        mbarrier.wait(q_full.index(C), 0, pred=word >= 0)
         q = _registers(q_ring.index(C), P)
         mbarrier.arrive(q_free.index(C), count=1)
-        mbarrier.wait(k_full.index(0), 0)
+        mbarrier.wait(k_full.index(0), 0, pred=word >= 0)
         f = _first_scores(gl.convert_layout(q, gl.DotOperandLayout(0, FIRST, 2)), k_ring.index(0), D, BN, BF)
         f = warpgroup_mma_wait(0, deps=(f, ))
-        mbarrier.arrive(k_free.index(0), count=1)
+        mbarrier.arrive(k_free.index(0), count=1, pred=word >= 0)
     else:
         q = q_ring.index(C).reshape([64, D])
     while word >= 0:

@@ -118,18 +118,24 @@ def choose(q: torch.Tensor, k: torch.Tensor, longest: int, options: Options, *, 
     return replace(config, packed=True, edge=config.edge or not alike)
 
 
+def are_alike(cu_q: torch.Tensor, cu_k: torch.Tensor, max_q: int, max_k: int) -> bool:
+    """Whether each sequence has as many queries as keys, as far as the host can tell: from one tensor for both."""
+    return cu_q.data_ptr() == cu_k.data_ptr() and max_q == max_k
+
+
 def forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cu_q: torch.Tensor, cu_k: torch.Tensor, max_q: int,
-            max_k: int, *, scale: float, options: Options) -> tuple[torch.Tensor, torch.Tensor]:
+            max_k: int, *, scale: float, options: Options, config: Config | None = None
+            ) -> tuple[torch.Tensor, torch.Tensor]:
     """q (Tq, H, D), k and v (Tk, Hk, D), as `supports` lets them through -> out (Tq, H, D) contiguous and lse (H, Tq)
-    float32. cu_q, cu_k: (S + 1,) int32; max_q, max_k: at least the longest."""
+    float32. cu_q, cu_k: (S + 1,) int32; max_q, max_k: at least the longest. config: by default what `choose` gives."""
     from kernels import hopper
 
     tokens, heads, head_dim = q.shape
     out, lse = q.new_empty(q.shape), q.new_empty((heads, tokens), dtype=torch.float32)
     if out.numel() == 0 or max_q == 0 or len(k) == 0:
         return out.zero_(), lse.fill_(-math.inf)
-    alike = cu_q.data_ptr() == cu_k.data_ptr() and max_q == max_k
-    config = choose(q, k, max_k, options, alike=alike)
+    if config is None:
+        config = choose(q, k, max_k, options, alike=are_alike(cu_q, cu_k, max_q, max_k))
     programs = torch.cuda.get_device_properties(q.device).multi_processor_count
     group = head_group(heads, 2 * len(k) * head_dim * q.element_size() // config.group)
     with torch.cuda.device(q.device):

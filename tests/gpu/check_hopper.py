@@ -1,11 +1,12 @@
 """Check every form of the Hopper forward on this GPU, then time those that are right beside their peers.
 
-    python -m tests.gpu.check_hopper FOLDER [--seconds 100]
+    python -m tests.gpu.check_hopper FOLDER [--seconds 100] [--cells NAMES]
 
 Checks run in processes of their own, several at a time, each with a time limit: a hang or a crash costs one form. Then
 each cell runs its forms and peers in one process, in random order, L2 flushed before each call and a round's calls
 queued before the first begins; medians of CUDA-event times. One JSON line a check and a cell, also in
-FOLDER/results.jsonl.
+FOLDER/results.jsonl. NAMES: forms to check, with commas between; "packed" is timed on packed sequences, "chosen" on
+the others.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ from typing import Any
 
 TOKENS, HIDDEN = 16_384, 2_048
 PEERS = ("sdpa_flash", "sdpa_cudnn", "fa3", "fa4")
-CHECK_SECONDS = 75
+SECONDS = {"packed": 25, "packed_alone": 25}  # of a process that checks a form, else 75; of the times of packed alone
 FLOOR = {"float16": 5e-4, "bfloat16": 4e-3}
-# What a form changes in the configuration that kernels.hopper_plan.choose gives; forms of three consumers of head 64
-# only.
+# What a form changes in the configuration that kernels.hopper_plan.choose gives, packed that of kernels.hopper_varlen
 FORMS: dict[str, dict[str, Any]] = {
     "max": {"fixed": False}, "fixed": {"late": False}, "late": {"late": True},
-    "two": {"consumers": 2, "ahead": True}, "three": {"consumers": 3, "ahead": False}}
+    "two": {"consumers": 2, "ahead": True}, "three": {"consumers": 3, "ahead": False}, "packed": {},
+    "packed_alone": {"ahead": False}}
 FORMS_OF = {64: ("max", "two", "three"), 128: ("max", "fixed", "late")}
 TIMED = ("chosen",)  # the others are right, and were timed: kernels.hopper_plan has what they gave
 # name: dtype, batch, heads, key heads, Nq, Nk, D, causal, window, how the tensors lie
@@ -72,9 +73,13 @@ def jobs() -> list[dict[str, Any]]:
             (1, 8, 2, 2304, 2304, False, (-1, -1), head_dim, "bfloat16", "plain"),
             (1, 8, 2, 2304, 2304, True, (-1, -1), head_dim, "bfloat16", "plain"),
             (1, 8, 8, 2304, 2304, True, (1023, 0), head_dim, "bfloat16", "plain")]})
-    for head_dim, dtype in ((128, "bfloat16"), (64, "bfloat16"), (256, "bfloat16"), (128, "float16")):
-        for part in (PACKED[:3], PACKED[3:5], PACKED[5:]):
-            found.append({"form": "packed", "head_dim": head_dim, "dtype": dtype, "cases": part})
+    pairs = [PACKED[i:i + 2] for i in range(0, len(PACKED), 2)]
+    alone = [(PACKED[0], PACKED[4]), (PACKED[1], PACKED[3])]  # a configuration each
+    for form, head_dim, dtype, parts in (
+            ("packed", 128, "bfloat16", pairs), ("packed", 64, "bfloat16", pairs),
+            ("packed_alone", 128, "bfloat16", alone), ("packed_alone", 64, "bfloat16", alone),
+            ("packed", 256, "bfloat16", pairs[2:]), ("packed", 128, "float16", pairs[1:3])):
+        found += [{"form": form, "head_dim": head_dim, "dtype": dtype, "cases": part} for part in parts]
     found.append({"form": "chosen", "head_dim": 1, "cases": [
         (1, 2, 2, 1000, 1000, causal, (-1, -1), d, dtype, lay) for lay in ("sink", "growing", "low", "huge")
         for d, causal, dtype in ((128, False, "bfloat16"), (64, True, "bfloat16"), (128, True, "float16"))]})
@@ -157,7 +162,7 @@ def check(job: dict[str, Any]) -> None:
     """Print one line a case: errors of out and lse against float64, and eager's."""
     import torch
 
-    if job["form"] == "packed":
+    if job["form"].startswith("packed"):
         return check_packed(job)
     for case in job["cases"]:
         nq, nk, causal, window, dtype, lay = *case[3:6], tuple(case[6]), *case[8:]
@@ -211,11 +216,21 @@ def packed_tensors(lengths: Any, key_lengths: Any, heads: int, kv_heads: int, he
     return q, k, v, cu_q, cu_k
 
 
+def run_packed(form: str, q: Any, k: Any, v: Any, cu_q: Any, cu_k: Any, max_q: int, max_k: int, on: Any
+               ) -> tuple[Any, Any]:
+    """out and lse of a packed form."""
+    from kernels import hopper_varlen
+
+    alike = hopper_varlen.are_alike(cu_q, cu_k, max_q, max_k)
+    config = configured(form, hopper_varlen.choose(q, k, max_k, on, alike=alike))
+    return hopper_varlen.forward(q, k, v, cu_q, cu_k, max_q, max_k, scale=q.shape[2]**-0.5, options=on, config=config)
+
+
 def check_packed(job: dict[str, Any]) -> None:
-    """As `check`, of packed sequences, of which one is NaN: the others may not show it."""
+    """As `check`, of packed sequences, of which one is NaN: the others may not show it. In the longest of them the
+    first key, which is met last, has by far the largest scores."""
     import torch
 
-    from kernels import hopper_varlen
     from kernels.options import Options
 
     for lengths, key_lengths, causal, window in ((tuple(a), tuple(b), c, tuple(d)) for a, b, c, d in job["cases"]):
@@ -225,9 +240,11 @@ def check_packed(job: dict[str, Any]) -> None:
         lost = len(lengths) - 1
         for x, end in ((q, ends), (k, key_ends), (v, key_ends)):
             x[end[lost]:end[lost + 1]] = float("nan")
+        most = max(range(lost), key=lambda s: key_lengths[s])
+        q[ends[most]:ends[most + 1]].abs_()
+        k[key_ends[most]] = 30
         on = Options(left=window[0], right=0 if causal else window[1])
-        results = [hopper_varlen.forward(q, k, v, cu_q, cu_k, max(lengths), max(key_lengths), scale=d**-0.5, options=on)
-                   for _ in range(2)]
+        results = [run_packed(job["form"], q, k, v, cu_q, cu_k, max(lengths), max(key_lengths), on) for _ in range(2)]
         torch.cuda.synchronize()
         out, lse = results[0]
         kept = slice(0, ends[lost])
@@ -251,7 +268,8 @@ def check_packed(job: dict[str, Any]) -> None:
             blind = torch.isinf(expected_lse)
             off = (lse[:, rows][None].double() - expected_lse)[~blind].abs()
             line["error"] = max(line["error"], error)
-            line["lse_error"] = max(line["lse_error"], float(off.max()) if off.numel() else 0.0)
+            largest = expected_lse[~blind].abs().max().clamp(min=1.0) if off.numel() else 1.0
+            line["lse_error"] = max(line["lse_error"], float((off / largest).max()) if off.numel() else 0.0)
             line["ok"] &= (error <= allowed and bool((lse[:, rows][None][blind] < -1e30).all()) and line["same"]
                            and line["lse_error"] <= 1e-4)
         print(json.dumps(line), flush=True)
@@ -262,7 +280,7 @@ def checked(job: dict[str, Any]) -> list[dict[str, Any]]:
     process = subprocess.Popen([sys.executable, "-m", "tests.gpu.check_hopper", "--job", json.dumps(job)], text=True,
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     try:
-        text, errors = process.communicate(timeout=CHECK_SECONDS)
+        text, errors = process.communicate(timeout=SECONDS.get(job["form"], 75))
         end = f"exit {process.returncode}"
     except subprocess.TimeoutExpired:
         process.kill()
@@ -401,7 +419,7 @@ def packed_candidates(cell: dict[str, Any], right: set[tuple[str, int]]
     """As `candidates`, of packed sequences; the reference is a plain call a sequence."""
     import torch
 
-    from kernels import hopper_varlen, varlen
+    from kernels import varlen
     from kernels.options import Options
     from kernels.plan import Tuning
 
@@ -410,14 +428,14 @@ def packed_candidates(cell: dict[str, Any], right: set[tuple[str, int]]
     on, scale = Options(right=0 if causal else -1), d**-0.5
     found: dict[str, Callable[[], Any]] = {}
     missing: dict[str, str] = {}
-    for name in ("chosen", "flash2", "fa3"):
-        if name == "chosen" and ("packed", d) not in right:
+    for name in ("packed", "packed_alone", "flash2", "fa3"):
+        if name.startswith("packed") and (name, d) not in right:
             missing[name] = "not right, or not checked"
             continue
 
         def call(name: str = name) -> Any:
-            if name == "chosen":
-                return hopper_varlen.forward(q, k, v, cu, cu, longest, longest, scale=scale, options=on)[0]
+            if name.startswith("packed"):
+                return run_packed(name, q, k, v, cu, cu, longest, longest, on)[0]
             if name == "flash2":
                 return varlen.forward(q, k, v, cu, cu, longest, Tuning(64, 64, 8, 2), scale=scale, options=on)[0]
             flash3 = importlib.import_module("fa3_fwd_interface").flash_attn_varlen_func
@@ -433,12 +451,12 @@ def packed_candidates(cell: dict[str, Any], right: set[tuple[str, int]]
     return found, missing
 
 
-def time_cells(folder: Path, seconds: float, right: set[tuple[str, int]]) -> None:
+def time_cells(folder: Path, seconds: float, right: set[tuple[str, int]], names: list[str]) -> None:
     import torch
 
     deadline = time.time() + seconds
     flush = torch.empty(96 << 20, dtype=torch.int32, device="cuda")  # 384 MB
-    todo = cells()
+    todo = [cell for cell in cells() if not names or ("chosen" if cell["n"] else "packed") in names]
     for index, cell in enumerate(todo):
         if time.time() > deadline:
             print(json.dumps({"cell": "not timed, no time left", "cells": len(todo) - index}), flush=True)
@@ -456,7 +474,7 @@ def time_cells(folder: Path, seconds: float, right: set[tuple[str, int]]) -> Non
         del reference, out
         sensors = subprocess.Popen(["nvidia-smi", "--query-gpu=clocks.sm,power.draw,temperature.gpu",
                                     "--format=csv,noheader,nounits"], stdout=subprocess.PIPE, text=True)
-        until = min(deadline + 3, time.time() + max(0.7, seconds / len(todo)))
+        until = min(deadline + 3, time.time() + min(3.0, max(0.7, seconds / len(todo))))
         samples: dict[str, list[float]] = {name: [] for name in functions}
         while time.time() < until or min(map(len, samples.values()), default=5) < 5:
             events = []
@@ -496,33 +514,44 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", nargs="?", type=Path)
     parser.add_argument("--seconds", type=float, default=100.0)
+    parser.add_argument("--cells", default="")
     parser.add_argument("--job")
     parser.add_argument("--times")
     arguments = parser.parse_args()
+    names = [name for name in arguments.cells.split(",") if name]
+    if set(names) - (known := {"chosen", *FORMS} - {"packed_alone"}):
+        parser.error(f"--cells: of {', '.join(sorted(known))}, not {arguments.cells}")
     if arguments.job:
         return check(json.loads(arguments.job))
     if arguments.times:
         settings = json.loads(arguments.times)
-        return time_cells(arguments.folder, settings["seconds"], {(form, d) for form, d in settings["right"]})
+        return time_cells(arguments.folder, settings["seconds"], {(form, d) for form, d in settings["right"]}, names)
     started = time.time()
     arguments.folder.mkdir(parents=True, exist_ok=True)
     wrong: set[tuple[str, int]] = set()
     with ThreadPoolExecutor(16) as pool, (arguments.folder / "results.jsonl").open("w") as file:
-        for job, lines in zip(todo := jobs(), pool.map(checked, todo)):
+        todo = [job for job in jobs() if not names or job["form"].split("_")[0] in names]
+        for job, lines in zip(todo, pool.map(checked, todo)):
             for line in lines:
                 file.write(json.dumps(line) + "\n")
                 if not line["ok"]:
                     wrong.add((job["form"], job["head_dim"]))
                     print(json.dumps(line))
             errors = [line["error"] for line in lines if "error" in line]
+            worst = f"error up to {max(errors):.1e}" if errors else "no result"
             print(f"{job['form']} {job['head_dim']}: {sum(line['ok'] for line in lines)} of {len(job['cases'])} right, "
-                  f"error up to {max(errors, default=float('nan')):.1e}, {time.time() - started:.0f} s", flush=True)
-    right = [(form, d) for d, forms in FORMS_OF.items() for form in (*forms, "packed") if (form, d) not in wrong]
-    settings = {"seconds": max(20.0, arguments.seconds - (time.time() - started) - 12), "right": right}
+                  f"{worst}, {time.time() - started:.0f} s", flush=True)
+    right = [(form, d) for d, forms in FORMS_OF.items() for form in (*forms, "packed", "packed_alone")
+             if (form, d) not in wrong]
+    packed = names == ["packed"]
+    if names and not {"packed", "chosen"} & set(names):
+        return
+    settings = {"seconds": 14.0 if packed else max(20.0, arguments.seconds - (time.time() - started) - 12),
+                "right": right}
     process = subprocess.Popen([sys.executable, "-m", "tests.gpu.check_hopper", str(arguments.folder), "--times",
-                                json.dumps(settings)])
+                                json.dumps(settings), "--cells", arguments.cells])
     try:
-        process.wait(timeout=settings["seconds"] + 40)
+        process.wait(timeout=SECONDS["packed"] if packed else settings["seconds"] + 40)
     except subprocess.TimeoutExpired:
         process.kill()
         print("the times: out of time", flush=True)
