@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from kernels import varlen
+from kernels import hopper_varlen, varlen
 from kernels.api import DTYPES, HEAD_DIMS, _autocast, _traced, capability
 from kernels.autograd import OPTIONS
 from kernels.checks import check_flag, check_inputs, check_like, resolve_scale
@@ -20,6 +20,7 @@ from kernels.options import Options
 from kernels.options import check as check_options
 
 LATER = ("attn_bias", "key_padding_mask", "block_mask", "q_scale", "k_scale", "v_scale")
+HOPPER = False  # whether the forward is hopper's where that takes the call; not yet measured on packed sequences
 _PLACES = "Tensor cu_q, Tensor cu_k, int max_q, int max_k, float scale, int[] tuning"
 _TUNING = ("block_m", "block_n", "num_warps", "num_stages")
 
@@ -98,9 +99,15 @@ def choose(q: torch.Tensor, options: Options, tuning: Mapping[str, Any] | None) 
     return pointer_tuning(varlen.SCORED if options.scored else varlen.TABLE, q, capability(q), tuning)
 
 
+def _on_hopper(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, options: Options, scale: float) -> bool:
+    return HOPPER and hopper_varlen.supports(q, k, v, options, scale, capability(q)) is None
+
+
 def _launch(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cu_q: torch.Tensor, cu_k: torch.Tensor, max_q: int,
             max_k: int, scale: float, tuning: list[int], *options: Any) -> tuple[torch.Tensor, torch.Tensor]:
     on = Options(*options)
+    if max(tuning, default=-1) < 0 and _on_hopper(q, k, v, on, scale):
+        return hopper_varlen.forward(q, k, v, cu_q, cu_k, max_q, max_k, scale=scale, options=on)
     chosen = choose(q, on, {name: n for name, n in zip(_TUNING, tuning) if n > 0})
     return varlen.forward(q, k, v, cu_q, cu_k, max_q, chosen, scale=scale, options=on)
 
@@ -187,6 +194,8 @@ def pack(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, q_lengths: Sequence[
             raise UnsupportedCall(name, f"{x.shape[0]} whole numbers from 0 to {x.shape[2]}", repr(given))
         lengths.append(whole)
     cu = [torch.tensor([0, *itertools.accumulate(some)], dtype=torch.int32, device=q.device) for some in lengths]
+    if lengths[0] == lengths[1]:
+        cu[1] = cu[0]  # one tensor: hopper needs no second mask
     return (_rows(q, lengths[0]), _rows(k, lengths[1]), _rows(v, lengths[1])), (
         *cu, *(max(some, default=0) for some in lengths))
 
@@ -225,8 +234,11 @@ def explain(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool =
     """The tuning parameters that a call of `of_batch` runs with."""
     check_inputs(q, k, v, dtypes=DTYPES, head_dims=HEAD_DIMS, unit_stride=True)
     packed, places = pack(q, k, v, q_lengths, k_lengths)
-    _, on = check(*packed, *places, {**(flash_attention_varlen.__kwdefaults__ or {}), **options}, causal=causal,
-                  scale=None, tuning=tuning, draw=False)
+    scale, on = check(*packed, *places, {**(flash_attention_varlen.__kwdefaults__ or {}), **options}, causal=causal,
+                      scale=None, tuning=tuning, draw=False)
+    if not tuning and _on_hopper(*packed, on, scale):
+        alike = hopper_varlen.are_alike(*places)
+        return hopper_varlen.choose(*packed[:2], places[3], on, alike=alike).parameters
     return parameters(choose(packed[0], on, tuning))
 
 

@@ -5,7 +5,7 @@ import random
 import pytest
 import torch
 
-from kernels import hopper_plan, hopper_varlen
+from kernels import flash_attention_varlen, hopper_plan, hopper_varlen, varlen, varlen_operator
 from kernels.options import Options
 
 
@@ -83,3 +83,20 @@ def test_what_it_takes(change, reason):
     found = hopper_varlen.supports(q, q.clone(), q.clone(), change.get("options", Options()), 0.1,
                                    change.get("cc", (9, 0)))
     assert found is None if reason is None else reason in found
+
+
+@pytest.mark.parametrize("switch, cc, options, expected", [
+    (True, (9, 0), {}, "hopper"), (True, (9, 0), {"causal": True, "window": (64, 0)}, "hopper"),
+    (False, (9, 0), {}, "flash2"), (True, (8, 0), {}, "flash2"), (True, None, {}, "flash2"),
+    (True, (9, 0), {"softcap": 1.0}, "flash2"), (True, (9, 0), {"tuning": {"block_m": 32}}, "flash2"),
+    (True, (9, 0), {"scale": -1.0}, "flash2")], ids=str)
+def test_a_call_goes_to_the_kernel_that_takes_it(switch, cc, options, expected, monkeypatch):
+    sent = []
+    for module, name in ((hopper_varlen, "hopper"), (varlen, "flash2")):
+        monkeypatch.setattr(module, "forward", lambda q, *others, name=name, **how: sent.append(name) or (
+            torch.empty_like(q), q.new_empty((q.shape[1], len(q)), dtype=torch.float32)))
+    monkeypatch.setattr(varlen_operator, "HOPPER", switch)
+    monkeypatch.setattr(varlen_operator, "capability", lambda q: cc)
+    q, cu = torch.zeros(10, 2, 64, dtype=torch.float16), torch.tensor([0, 4, 10], dtype=torch.int32)
+    flash_attention_varlen(q, q, q, cu, cu, 6, 6, **options)
+    assert sent == [expected]
