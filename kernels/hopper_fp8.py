@@ -36,13 +36,19 @@ from kernels.hopper_plan import HEAD_BITS, ROW_BITS
 ROWS = gl.constexpr(64)  # query rows of a consumer
 SCALE_ROWS = gl.constexpr(128)  # rows that share a scale
 LOG2_E, LN_2 = gl.constexpr(math.log2(math.e)), gl.constexpr(math.log(2))
-# P = 2^(score - m) is at most 2^TOP = 431 of e4m3's 448. m is a row's maximum less TOP - slack: it follows that
-# maximum, and O is rescaled, only when it grew by more than `slack`.
-TOP = gl.constexpr(8.75)
+# P = 2^(score - m) is at most 2^(TOP + SLACK) = 431 of e4m3's 448. m is a row's maximum less TOP: it follows that
+# maximum, and O is rescaled, only when it grew by more than SLACK. TOP is whole, so that P of a maximum has no error.
+TOP, SLACK = gl.constexpr(6.0), gl.constexpr(2.75)
 FLOOR = gl.constexpr(-1.0e38)  # of m, below every score: a row that has seen no key yet has P = 0, not NaN
 TURN = gl.constexpr(NAMED_BARRIERS[0])
 ROW_FIELD, HEAD_FIELD, ROW_SHIFT, HEAD_SHIFT = (
     gl.constexpr(n) for n in ((1 << ROW_BITS) - 1, (1 << HEAD_BITS) - 1, ROW_BITS, ROW_BITS + HEAD_BITS))
+
+
+@gluon.jit
+def _grid_control(CODE: gl.constexpr):
+    """An instruction of programmatic dependent launch."""
+    gl.inline_asm_elementwise(CODE + " mov.b32 $0, 0;", "=r,~{memory}", [], dtype=gl.int32, is_pure=False, pack=1)
 
 
 # ---- V with its keys innermost -----------------------------------------------------------------------------------
@@ -57,10 +63,12 @@ def _turned(head_dim, keys):
 
 @gluon.jit(do_not_specialize=["kv_heads", "nk"])
 def transpose(v, out, stride_b, stride_h, stride_n, kv_heads, nk, padded_nk, HEAD_DIM: gl.constexpr,
-              KEYS: gl.constexpr):
+              KEYS: gl.constexpr, EARLY: gl.constexpr):
     """v: bytes (B, Hk, Nk, D) -> out (B·Hk, D, padded_nk), zeros from nk on; KEYS keys of a head a program.
 
     A thread holds 16 keys of 16 columns, read and written in pieces of 16 bytes; shared memory takes no part."""
+    if EARLY:  # `forward` may start on a multiprocessor that has no more of this to do
+        _grid_control("griddepcontrol.launch_dependents;")
     ACROSS: gl.constexpr = HEAD_DIM // 16
     source: gl.constexpr = gl.BlockedLayout([16, 16], [32 // ACROSS, ACROSS], [gl.num_warps(), 1], [1, 0])
     target: gl.constexpr = _turned(HEAD_DIM, KEYS)
@@ -111,13 +119,6 @@ def _key_blocks(end, nq, nk, C: gl.constexpr):
     return gl.cdiv(nk, C.block_n)
 
 
-@gluon.jit
-def _wait_for_kernel_before():
-    """Until the kernel before this one is over: with programmatic dependent launch this one starts under its end."""
-    gl.inline_asm_elementwise("griddepcontrol.wait; mov.b32 $0, 0;", "=r,~{memory}", [], dtype=gl.int32, is_pure=False,
-                              pack=1)
-
-
 # ---- the loading warp --------------------------------------------------------------------------------------------
 @gluon.jit
 def _fill(source, coordinates, full, free, ring, step, C: gl.constexpr):
@@ -132,7 +133,7 @@ def _load(sources, barriers, rings, scales, call, C: gl.constexpr):
     """Load what the consumers ask for, in the order of use: K runs one block ahead of V."""
     q_source, k_source, v_source, _ = sources
     q_full, q_free, k_full, k_free, v_full, v_free = barriers
-    q_ring, k_ring, v_ring, _, _ = rings
+    q_ring, k_ring, v_ring, _ = rings
     _, tiles, width, _, _, nq, nk, _ = call
     CONSUMERS: gl.constexpr = C.consumers
     BN: gl.constexpr = C.block_n
@@ -140,8 +141,8 @@ def _load(sources, barriers, rings, scales, call, C: gl.constexpr):
     step = 0
     turn = 0
     word = gl.load(tiles)
-    if C.overlap:
-        _wait_for_kernel_before()
+    if C.overlap and not C.early:
+        _grid_control("griddepcontrol.wait;")
     while word >= 0:
         row, head, batch, kv_head, kv_all = _tile(word, call, C)
         blocks = gl.maximum(_key_blocks(row + CONSUMERS * ROWS, nq, nk, C), 1)
@@ -151,6 +152,8 @@ def _load(sources, barriers, rings, scales, call, C: gl.constexpr):
             mbarrier.wait(q_free.index(c), (turn & 1) ^ 1)
             mbarrier.expect(q_full.index(c), q_source.block_type.nbytes)
             tma_load(q_source, [batch, head, row + c * ROWS, 0], q_full.index(c), q_ring.index(c))
+        if C.early:  # the first wait is for turned V; the others are over at once
+            _grid_control("griddepcontrol.wait;")
         for block in range(1, blocks):
             _fill(k_source, [batch, kv_head, last - block * BN, 0], k_full, k_free, k_ring, step + 1, C)
             _fill(v_source, [kv_all, 0, last - (block - 1) * BN], v_full, v_free, v_ring, step, C)
@@ -187,24 +190,11 @@ def _values(p, v_ring, stage, acc, C: gl.constexpr):
 
 
 @gluon.jit
-def _row_sums(p, ones, total, C: gl.constexpr):
-    """With `sum_rounded`: total (64, 8) and the row sums of P as rounded, by a product with 1."""
-    if C.sum_rounded:
-        p = gl.convert_layout(p, _operand(8), assert_trivial=True)
-        return warpgroup_mma(p, ones.permute((1, 0)), total, is_async=True)
-    else:
-        return total
-
-
-@gluon.jit
-def _after_values(acc, total, free, stage, C: gl.constexpr):
-    """Wait for P·V, and with `sum_rounded` for the row sums, and hand its V back."""
-    if C.sum_rounded:
-        acc, total = warpgroup_mma_wait(0, deps=(acc, total))
-    else:
-        acc = warpgroup_mma_wait(0, deps=(acc,))
+def _after_values(acc, free, stage):
+    """Wait for P·V and hand its V back."""
+    acc = warpgroup_mma_wait(0, deps=(acc,))
     mbarrier.arrive(free.index(stage), count=1)
-    return acc, total
+    return acc
 
 
 @gluon.jit
@@ -226,82 +216,21 @@ def _like_rows(x, y):
 
 @gluon.jit
 def _powers(s, unit, m, C: gl.constexpr):
-    """P = 2^(s·unit - m) before rounding, with `linear` the scores as they are; and without `sum_rounded` P's row sums
-    inside a thread, (64, 8), whose lanes are added once a tile."""
-    if C.linear:
-        return s, 0.0
-    else:
-        p = gl.exp2(s * unit - m[:, None])
-        if C.sum_rounded:
-            return p, 0.0
-        else:
-            return p, gl.sum(gl.reshape(p, [ROWS, C.block_n // 8, 8]), 1)
-
-
-@constexpr_function
-def _maximum_code(n):
-    """PTX: the largest of n floats by their bits, three to an instruction, which is right where one is above 0; else
-    the same as floats."""
-    code = "{ .reg .pred found; .reg .b32 x<4>; "
-    for kind in ("s32", "f32"):
-        for i in range(4):
-            code += f"max.{kind} x{i}, ${1 + i}, ${5 + i}; "
-        for i in range(8, n):
-            code += f"max.{kind} x{i % 4}, x{i % 4}, ${1 + i}; "
-        code += f"max.{kind} x0, x0, x1; max.{kind} x2, x2, x3; max.{kind} $0, x0, x2; "
-        if kind == "s32":
-            code += "setp.gt.s32 found, $0, 0; @found bra DONE; "
-    return code + "DONE: }"
-
-
-@constexpr_function
-def _maximum_registers(n):
-    return ",".join(["=&r"] + ["r"] * n)
-
-
-@gluon.jit
-def _split_all(parts, LEVELS: gl.constexpr):
-    """Each of a tuple's tensors (.., 2, .., 2) in 2^LEVELS, along its last dimensions."""
-    if LEVELS == 0:
-        return parts
-    else:
-        halves = ()
-        for i in gl.static_range(len(parts)):
-            halves = halves + gl.split(parts[i])
-        return _split_all(halves, LEVELS - 1)
-
-
-@gluon.jit
-def _row_maximum(s, C: gl.constexpr):
-    if C.integer_maximum:
-        bits = gl.permute(gl.reshape(s.to(gl.int32, bitcast=True), [ROWS, C.block_n // 8, 4, 2]), (0, 2, 1, 3))
-        if C.block_n == 128:
-            parts = _split_all((gl.reshape(bits, [ROWS, 4, 2, 2, 2, 2, 2]),), 5)
-        else:
-            parts = _split_all((gl.reshape(bits, [ROWS, 4, 2, 2, 2, 2, 2, 2]),), 6)
-        COUNT: gl.constexpr = C.block_n // 4
-        top = gl.inline_asm_elementwise(_maximum_code(COUNT), _maximum_registers(COUNT), parts, dtype=gl.int32,
-                                        is_pure=True, pack=1)
-        return _like_rows(gl.max(top.to(gl.float32, bitcast=True), 1), s)
-    else:
-        return gl.max(s, 1)
+    """P = 2^(s·unit - m) before rounding, and its row sums inside a thread, (64, 8), whose lanes are added once a
+    tile."""
+    p = gl.exp2(s * unit - m[:, None])
+    return p, gl.sum(gl.reshape(p, [ROWS, C.block_n // 8, 8]), 1)
 
 
 # four values of P to a word
 ROUND = gl.constexpr(
     "{ .reg .b16 low, high; cvt.rn.satfinite.e4m3x2.f32 low, $2, $1; cvt.rn.satfinite.e4m3x2.f32 high, $4, $3;"
     " mov.b32 $0, {low, high}; }")
-# 2^x in e4m3 by its bits, 8 (x + 7) rounded: linear between powers of two. Operands: four scores, slope, shift.
-LINEAR_POWER = gl.constexpr(
-    "{ .reg .f32 x<4>; .reg .b32 low, high; " + " ".join(
-        f"fma.rn.sat.f32 x{i}, ${1 + i}, $5, $6; fma.rn.f32 x{i}, x{i}, 0f43000000, 0f4B400000;" for i in range(4))
-    + " prmt.b32 low, x0, x1, 0x0040; prmt.b32 high, x2, x3, 0x0040; prmt.b32 $0, low, high, 0x5410; }")
-LINEAR_SHIFT = gl.constexpr((56 - 0.34) / 128)  # the line is above 2^x by 4 % on average
 
 
 @gluon.jit
-def _words(p, unit, m, C: gl.constexpr):
-    """P (64, BLOCK_N), with `linear` the scores, as e4m3, four to a word (64, BLOCK_N / 4), columns in the order of
+def _words(p, C: gl.constexpr):
+    """P (64, BLOCK_N) as e4m3, four to a word (64, BLOCK_N / 4), columns in the order of
     `transpose`: Triton carries a byte from one iteration to the next in a register of its own.
 
     After the wait for the product that reads the last P: a write before it makes ptxas serialise the products."""
@@ -309,13 +238,7 @@ def _words(p, unit, m, C: gl.constexpr):
     even, odd = gl.split(gl.reshape(p, [ROWS, C.block_n // 4, 2, 2]))
     p0, p1 = gl.split(even)
     p2, p3 = gl.split(odd)
-    if C.linear:
-        slope, p0 = gl.broadcast(gl.to_tensor(unit) * 0.0625, p0)
-        shift, p0 = gl.broadcast((LINEAR_SHIFT - _like_rows(m, p0) * 0.0625)[:, None], p0)
-        return gl.inline_asm_elementwise(LINEAR_POWER, "=r,f,f,f,f,f,f", [p0, p1, p2, p3, slope, shift],
-                                         dtype=gl.int32, is_pure=False, pack=1)
-    else:
-        return gl.inline_asm_elementwise(ROUND, "=r,f,f,f,f", [p0, p1, p2, p3], dtype=gl.int32, is_pure=False, pack=1)
+    return gl.inline_asm_elementwise(ROUND, "=r,f,f,f,f", [p0, p1, p2, p3], dtype=gl.int32, is_pure=False, pack=1)
 
 
 @gluon.jit
@@ -361,40 +284,35 @@ def _step(q, barriers, rings, step, more, words, acc, m, total, unit, ratio, row
     """Scores of the next block, P·V of this one, softmax of the next. unit: from its scores to powers of two.
     ratio: the scale of this block's values over the next one's. column: the next block's first."""
     _, _, k_full, k_free, v_full, v_free = barriers
-    _, k_ring, v_ring, ones, _ = rings
+    _, k_ring, v_ring, _ = rings
     k_stage = (step + 1) % C.stages
     v_stage = step % C.stages
     p = _unpacked(words, C)
     _take_turn(ME, C)
-    if C.order != 2:
+    if not C.values_first:
         s = _scores(q, k_ring, k_stage, C)
     mbarrier.wait(v_full.index(v_stage), (step // C.stages) & 1)
     acc = _values(p, v_ring, v_stage, acc, C)
-    total = _row_sums(p, ones, total, C)
-    if C.order == 2:
-        acc, total = _after_values(acc, total, v_free, v_stage, C)
+    if C.values_first:
+        acc = _after_values(acc, v_free, v_stage)
         s = _scores(q, k_ring, k_stage, C)
     _pass_turn(ME, C)
-    s = warpgroup_mma_wait(0 if C.order == 2 else 2 if C.sum_rounded else 1, deps=(s,))
+    s = warpgroup_mma_wait(0 if C.values_first else 1, deps=(s,))
     mbarrier.arrive(k_free.index(k_stage), count=1)
     if C.edge:  # noqa: SIM102  one is the compiler's, one the kernel's
         if column + C.block_n > row + nk - nq + 1:
             s = _masked(s, row, column, nq, nk, C)
-    top = _row_maximum(s, C) * unit - (TOP - C.slack)
-    new = gl.where(top > m + C.slack, top, m)
+    top = gl.max(s, 1) * unit - TOP
+    new = gl.where(top > m + SLACK, top, m)
     alpha = gl.exp2(m - new)
-    if C.order == 1:
-        acc, total = _after_values(acc, total, v_free, v_stage, C)
     s, sums = _powers(s, unit, new, C)
     # this wait ends a basic block, so that ptxas cannot lift the wait for P·V above the softmax
     mbarrier.wait(k_full.index((step + 2) % C.stages), ((step + 2) // C.stages) & 1, pred=more)
-    if C.order == 0:
-        acc, total = _after_values(acc, total, v_free, v_stage, C)
-    words = _words(s, unit, new, C)
+    if not C.values_first:
+        acc = _after_values(acc, v_free, v_stage)
+    words = _words(s, C)
     acc = _rescale(acc, _like_rows(alpha * ratio if C.block_scales else alpha, acc), C)
-    total = total * _like_rows(alpha, total)[:, None]
-    if not C.sum_rounded:
-        total += sums
+    total = total * _like_rows(alpha, total)[:, None] + sums
     return words, acc, new, total
 
 
@@ -417,7 +335,7 @@ def _skip(barriers, step, more, ME: gl.constexpr, C: gl.constexpr):
 def _consume(ME: gl.constexpr, sources, barriers, rings, scales, call, C: gl.constexpr):
     """64 rows of each tile: out and LSE. Blocks of keys from the last one seen backwards."""
     q_full, q_free, k_full, k_free, v_full, v_free = barriers
-    q_ring, k_ring, v_ring, ones, o_ring = rings
+    q_ring, k_ring, v_ring, o_ring = rings
     q_scale, q_head, q_block, k_scale, k_head, k_block, v_scale, v_head, v_block = scales
     lse, tiles, width, heads, _, nq, nk, scale = call
     D: gl.constexpr = C.head_dim
@@ -460,11 +378,9 @@ def _consume(ME: gl.constexpr, sources, barriers, rings, scales, call, C: gl.con
             s = warpgroup_mma_wait(0, deps=(_scores(q, k_ring, stage, C),))
             mbarrier.arrive(k_free.index(stage), count=1)
             s = _masked(s, row, column, nq, nk, C)
-            m = gl.maximum(gl.max(s, 1) * unit - (TOP - C.slack), FLOOR)
+            m = gl.maximum(gl.max(s, 1) * unit - TOP, FLOOR)
             s, total = _powers(s, unit, m, C)
-            if C.sum_rounded:
-                total = gl.zeros([ROWS, 8], gl.float32, _accumulator(8))
-            words = _words(s, unit, m, C)
+            words = _words(s, C)
             mbarrier.wait(k_full.index((step + 1) % C.stages), ((step + 1) // C.stages) & 1, pred=blocks > 1)
             for block in range(1, blocks):
                 column -= BN
@@ -481,10 +397,9 @@ def _consume(ME: gl.constexpr, sources, barriers, rings, scales, call, C: gl.con
             p = _unpacked(words, C)
             mbarrier.wait(v_full.index(stage), (step // C.stages) & 1)
             acc = _values(p, v_ring, stage, acc, C)
-            total = _row_sums(p, ones, total, C)
-            acc, total = _after_values(acc, total, v_free, stage, C)
+            acc = _after_values(acc, v_free, stage)
             step += 1
-            total = gl.convert_layout(gl.max(total, 1) if C.sum_rounded else gl.sum(total, 1), row_layout)
+            total = gl.convert_layout(gl.sum(total, 1), row_layout)
             gl.store(lse + both.to(gl.int64) * nq + rows, (m + gl.log2(total)) * LN_2, mask=rows < nq)
             # a row that saw no key: 0 / 1; acc is in units of the scale of the first block of values
             factor = gl.load(v_scales) / gl.where(total > 0.0, total, 1.0)
@@ -539,17 +454,10 @@ def forward(q_source, k_source, v_source, o_source, q_scale, q_head, q_block, k_
     STAGES: gl.constexpr = C.stages
     q_ring, o_ring = _ring(q_source, CONSUMERS), _ring(o_source, CONSUMERS)
     k_ring, v_ring = _ring(k_source, STAGES), _ring(v_source, STAGES)
-    if C.sum_rounded:
-        one = gl.full([8, C.block_n], 1.0, gl.float32, gl.BlockedLayout([1, 4], [1, 32], [4, 1], [1, 0]))
-        layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([8, C.block_n], gl.float8e4nv)
-        ones = gl.allocate_shared_memory(gl.float8e4nv, [8, C.block_n], layout, one.to(gl.float8e4nv))
-        fence_async_shared()
-    else:
-        ones = q_ring
     barriers = (_barriers(CONSUMERS, 1), _barriers(CONSUMERS, 1), _barriers(STAGES, 1), _barriers(STAGES, CONSUMERS),
                 _barriers(STAGES, 1), _barriers(STAGES, CONSUMERS))
     sources = (q_source, k_source, v_source, o_source)
-    rings = (q_ring, k_ring, v_ring, ones, o_ring)
+    rings = (q_ring, k_ring, v_ring, o_ring)
     scales = (q_scale, q_head, q_block, k_scale, k_head, k_block, v_scale, v_head, v_block)
     call = (lse, tiles, width, heads, group, nq, nk, scale)
     if CONSUMERS == 2:  # registers of a thread: 3·168 = 240 + 240 + 24

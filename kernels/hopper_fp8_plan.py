@@ -25,13 +25,10 @@ class Config:
     """One compiled form of the kernel.
 
     consumers: warpgroups of 64 query rows. block_n: keys a step; stages: of the rings of K and of V. q_registers: Q as
-    an operand in registers. order: where the wait for P·V stands, 0 after the softmax, 1 before the exponentials, 2
-    before the next scores (fewest registers live). turns: consumers issue products in turns. integer_maximum: row
-    maxima by the bits of scores, three to an instruction. sum_rounded: row sums by a product with 1, of P as rounded:
-    no additions, and an LSE that is off by P's rounding. linear, with the latter: powers of two by their bits (see
-    hopper_fp8.LINEAR_POWER). slack: octaves by which a row's maximum may grow before O is rescaled; hopper_fp8.TOP less
-    it is whole, so that P of a maximum is a power of two, without error. overlap: start under the end of the kernel
-    that turns V (programmatic dependent launch). causal; edge: a consumer's diagonal may cross two blocks.
+    an operand in registers. values_first: P·V is over before the next scores begin, with the fewest registers live;
+    else its wait stands after their softmax. turns: consumers issue products in turns. overlap: start under the end of
+    the kernel that turns V (programmatic dependent launch). early, with the latter: start on each multiprocessor that
+    has no more V to turn, and read Q and K before the wait. causal; edge: a consumer's diagonal may cross two blocks.
     block_scales: k or v has a scale a block.
     """
 
@@ -40,23 +37,24 @@ class Config:
     block_n: int
     stages: int
     q_registers: bool = False
-    order: int = 0
+    values_first: bool = False
     turns: bool = True
-    sum_rounded: bool = False
-    linear: bool = False
-    slack: float = 2.75
     overlap: bool = False
-    integer_maximum: bool = False
+    early: bool = False
     causal: bool = False
     edge: bool = False
     block_scales: bool = False
 
 
+# by head size: without and with a causal mask
 TABLE = {
-    64: Config(64, consumers=3, block_n=128, stages=4),
-    128: Config(128, consumers=2, block_n=128, stages=4, q_registers=True),
-    256: Config(256, consumers=2, block_n=64, stages=2),
+    64: (Config(64, consumers=3, block_n=128, stages=4), Config(64, consumers=3, block_n=128, stages=4, turns=False)),
+    128: (Config(128, consumers=3, block_n=128, stages=4, values_first=True),) * 2,
+    256: (Config(256, consumers=2, block_n=64, stages=2),) * 2,
 }
+# head size 128 under a causal mask with few keys: faster at 1,024, slower at 4,096 tokens; the limit between is assumed
+FEW_KEYS = 2048
+SHORT = Config(128, consumers=2, block_n=128, stages=4, q_registers=True, overlap=True)
 
 
 def supports(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, scale: float,
@@ -89,7 +87,9 @@ def choose(q: torch.Tensor, k: torch.Tensor, *, causal: bool, block_scales: bool
            ) -> Config:
     """The configuration of a call; tuning: fields of Config in place of the table's."""
     edge = causal and (k.shape[2] - q.shape[2]) % 64 != 0
-    config = replace(TABLE[q.shape[3]], **(tuning or {}), causal=causal, edge=edge, block_scales=block_scales)
+    short = causal and q.shape[3] == 128 and k.shape[2] <= FEW_KEYS
+    chosen = SHORT if short else TABLE[q.shape[3]][causal]
+    config = replace(chosen, **(tuning or {}), causal=causal, edge=edge, block_scales=block_scales)
     return replace(config, block_n=min(config.block_n, SCALE_ROWS)) if block_scales else config  # one scale a step
 
 
@@ -140,7 +140,7 @@ def launches(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tenso
     return [
         (hopper_fp8.transpose, (padded // KEYS, batch * kv_heads),
          (v.view(torch.uint8), turned.view(torch.uint8), *v.stride()[:3], kv_heads, nk, padded),
-         {"HEAD_DIM": d, "KEYS": KEYS, "num_warps": KEYS * d // 8192}),
+         {"HEAD_DIM": d, "KEYS": KEYS, "EARLY": config.early, "num_warps": KEYS * d // 8192}),
         (hopper_fp8.forward, (programs,),
          (source(q, [1, 1, 64, d]), source(k, [1, 1, config.block_n, d]), source(turned, [1, d, config.block_n]),
           source(out, [1, 1, 64, d]), *(value for one in scales for value in one), lse, tiles, tiles.shape[1],
@@ -170,16 +170,49 @@ def forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, q_scale: torch
     return out, lse if return_lse else None
 
 
-# What was tried, with what was expected of it. Measured: not yet.
+# What was tried. Measured on an H200 (Triton 3.6, PyTorch 2.11), 16,384 tokens of 2,048, the transposition counted and
+# L2 flushed: rates over those of FlashAttention-3 in float8, at 4,096, 16,384 and 1,024 tokens a sequence.
 #
-# V turned by a kernel before this one          67 MB at 16,384 tokens of 2,048: 16 to 20 us, 2.5 % at N 4k, 10 % at 1k
-# V turned by a warpgroup of the kernel         not built: a layout of Gluon moves one dimension a lane, so reads or
-#                                               writes of shared memory conflict four times; about 770 of 1,400 cycles a
-#                                               block, and each tile of queries turns V again
-# P through shared memory or shuffles           not built: the order of keys makes the two layouts one
+#                                               full                  causal
+# head size 128: three consumers                1.072  1.103  0.942   1.001  1.029  0.887    chosen
+#   three, no turns                             1.020  1.050  0.907   0.961  0.993  0.894
+#   two consumers                               0.950  0.957  0.916   0.955  0.933  0.954
+#   two, overlap                                0.951  0.954  0.921   0.958  0.941  0.962    chosen for few keys, causal
+#   two, no turns                               0.938  0.944  0.918   0.937  0.923  0.944
+#   two, block_n 256                            0.980  0.997  0.893   0.940  0.935  0.895
+# head size 64: three consumers                 0.925  0.887  1.018   0.932  0.918  0.991    chosen, full
+#   three, no turns                             0.901  0.857  1.000   0.957  0.947  1.009    chosen, causal
+#   two, block_n 256                            0.841  0.800  0.913   0.865  0.836  0.943
+#
+# Removed, with what was measured:
+# O rescaled when a maximum grew by 0.75        right; 0.887 to 0.939 with two consumers, 1 to 4 % below 2.75 octaves
+# row maxima by the bits of scores, three to    right; 1 to 10 % slower with 20 instructions a block fewer, but for
+#   an instruction                              block_n 256 under a causal mask, up to 2 % faster and below three
+#                                               consumers still. The chain to the exponentials is longer (derived)
+# row sums by a product of P, rounded, with 1   WRONG with every number of consumers: errors 0.67 to 1.3 of the output's
+#   (instead of 64 additions a block)           size, of the LSE up to 1.8; with P the identity rows 8 to 15 of each 16
+#                                               are wrong, the others right. Cause not found
+# and powers of two by the bits of scores       WRONG with it, never measured alone
+# Not built, or compiled only:
+# V turned by a warpgroup of the kernel         a layout of Gluon moves one dimension a lane, so reads or writes of
+#                                               shared memory conflict four times; about 770 of 1,400 cycles a block,
+#                                               and each tile of queries turns V again
+# P through shared memory or shuffles           the order of keys makes the two layouts one
 # P carried as bytes                            230 more instructions of about 450 in the loop (PRMT, LOP3): words
-# P rounded before the wait for P.V             ptxas serialises the products (16 WARPGROUP of 4)
-# three consumers, head size 128, order 0 or 1  18 spills in the loop: order 2 has none
-# block_n 256, head size 128, order 1           18 spills in the loop, serialised: order 2 has none
-# instructions of the loop, a block of 128 keys, rescaling and the floats' maximum not counted (Triton 3.6):
-#   two consumers 391, integer_maximum 371, and sum_rounded 316, and linear 336; block_n 256: 349, with both 266
+# P rounded before the wait for P·V             ptxas serialises the products (16 WARPGROUP of 4)
+# three consumers, head size 128, or block_n    18 spills in the loop; with values_first none
+#   256, the wait for P·V after the softmax
+# three consumers, head size 128, where a       Triton 3.9 reads 23 spilled numbers in the branch that masks (3.6: none)
+#   diagonal may cross two blocks
+#
+# V turned by a kernel before this one takes 22.8 to 23.7 µs by events of its own, launch included: 4 % of N 4k, full,
+# 12 % of N 1k. It is the same at all head sizes and lengths, so neither its layouts nor its waves (1.6 of 10 programs a
+# multiprocessor by registers, 160 KB of loads in flight each) set it; derived: 67 MB through HBM at 4.8 TB/s are 14 µs,
+# and the flush leaves up to 50 MB in L2 to be written back first, which a forward without it would wait for too. Its
+# instructions are 16 loads, 16 stores and 192 PRMT for 256 bytes a thread: about 2 µs. Next: `early` hides the launch,
+# the first reads and the uneven end (expected 2 to 3 µs); a copy of V of the same size, timed beside it, is its floor.
+#
+# Head size 64 is limited by exponentials and the instructions around them: predicted, a block of 64 x 128 scores is 512
+# cycles of MUFU and 128 of QGMMA, and 424 instructions a warp; it takes about 800 cycles (derived from N 16k, full,
+# at 1.75 GHz), FlashAttention-3 about 700. Next: one exponential in four as a polynomial on the FMA pipe; steps of 160
+# keys, as FlashAttention-3 has (fewer barriers and rescalings a key), need blocks of Gluon that are no power of two.

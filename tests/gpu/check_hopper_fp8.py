@@ -1,16 +1,16 @@
-"""Check and time every configuration of the float8 forward on a Hopper GPU: the source of kernels/hopper_fp8_plan.py.
+"""Check and time the float8 forward on a Hopper GPU, as chosen and as it might be.
 
     python -m tests.gpu.check_hopper_fp8 FOLDER
 
-Each candidate is compiled and checked in a process of its own, many at a time, so that a crash or a hang costs that
+Each candidate is compiled and checked in a process of its own, at the same time, so that a crash or a hang costs that
 candidate only. What is right, or nearly, is then timed, one process a head size, interleaved in random order with
 FlashAttention-3 in float8 (where fa3_fwd is installed) and cuDNN's attention in bfloat16; L2 flushed before each,
-medians of CUDA events, the transposition of V inside ours. One JSON object a line goes to FOLDER/results.jsonl.
+medians of CUDA events, the transposition of V inside ours; it alone and a copy of V, its floor, are timed too. One JSON
+object a line goes to FOLDER/results.jsonl; kernels/hopper_fp8_plan.py holds what was found.
 
 The oracle of an error: attention in float64 of the dequantised inputs, and the same with P, scaled as the kernel does,
-rounded to e4m3 before P·V and the output to bfloat16. The kernel's root mean square error may be 1.5 times the latter's
-(with `linear`, whose P has a second error as large as the rounding, 2.5 times); the LSE may be off by 5e-3, or, where
-the sums are of rounded values, by 0.05.
+rounded to e4m3 before P·V and the output to bfloat16. The kernel's root mean square error may be 1.5 times that of the
+latter; the LSE may be off by 5e-3.
 """
 
 from __future__ import annotations
@@ -29,34 +29,13 @@ from typing import Any
 
 TOKENS, HIDDEN = 16_384, 2_048
 ROUNDS, CHECK_SECONDS, TIME_SECONDS = 15, 60, 30
-BASE = {"consumers": 2, "block_n": 128, "stages": 4, "q_registers": True}
-THREE = {"consumers": 3, "block_n": 128, "stages": 4, "q_registers": False}
-WIDE = {"consumers": 2, "block_n": 256, "stages": 2, "q_registers": True}
-FEW = {"integer_maximum": True, "sum_rounded": True}  # few instructions of softmax
+EARLY = {"overlap": True, "early": True}
 CANDIDATES: dict[int, dict[str, dict[str, Any]]] = {
-    128: {
-        "two": BASE, "two, no turns": {**BASE, "turns": False}, "two, slack 0.75": {**BASE, "slack": 0.75},
-        "two, overlap": {**BASE, "overlap": True}, "two, integer maximum": {**BASE, "integer_maximum": True},
-        "two, few": {**BASE, **FEW}, "two, few, linear": {**BASE, **FEW, "linear": True},
-        "three": {**THREE, "order": 2}, "three, no turns": {**THREE, "order": 2, "turns": False},
-        "three, integer maximum": {**THREE, "order": 2, "integer_maximum": True},
-        "three, few": {**THREE, **FEW, "order": 2}, "three, few, linear": {**THREE, **FEW, "order": 2, "linear": True},
-        "wide": {**WIDE, "order": 2}, "wide, integer maximum": {**WIDE, "order": 2, "integer_maximum": True},
-        "wide, few": {**WIDE, **FEW, "order": 2},
-        "wide, few, no turns": {**WIDE, **FEW, "order": 2, "turns": False},
-        "wide, few, linear": {**WIDE, **FEW, "order": 2, "linear": True},
-    },
-    64: {
-        "three": THREE, "three, no turns": {**THREE, "turns": False},
-        "three, integer maximum": {**THREE, "integer_maximum": True}, "three, few": {**THREE, **FEW},
-        "three, few, linear": {**THREE, **FEW, "linear": True}, "wide": {**WIDE, "stages": 4},
-        "wide, few": {**WIDE, **FEW, "stages": 4}, "wide, few, linear": {**WIDE, **FEW, "stages": 4, "linear": True},
-    },
-    256: {"two": {"consumers": 2, "block_n": 64, "stages": 2}},
-}
+    128: {"chosen": {}, "early": EARLY}, 64: {"chosen": {}, "early": EARLY}, 256: {"chosen": {}}}
 # query heads, key heads, Nq, Nk, causal, which scales: none, head or block
 SHAPES = [(2, 2, 1000, 1000, False, "none"), (4, 2, 77, 3001, False, "head"), (2, 2, 3001, 3001, True, "none"),
-          (4, 1, 1000, 3001, True, "head"), (2, 1, 300, 77, True, "none"), (2, 2, 640, 1024, False, "block")]
+          (4, 1, 1000, 3001, True, "head"), (2, 1, 300, 77, True, "none"), (2, 2, 640, 1024, False, "block"),
+          (2, 2, 640, 2304, True, "block")]
 
 
 def quantised(shape: tuple[int, ...], seed: int, scales: str) -> tuple[Any, Any, Any]:
@@ -141,8 +120,6 @@ def check(head_dim: int, name: str) -> dict[str, Any]:
     fields = CANDIDATES[head_dim][name]
     rows = []
     for heads, kv_heads, nq, nk, causal, scales in SHAPES:
-        if scales == "block" and (fields["block_n"] > plan.SCALE_ROWS or name not in ("two", "three")):
-            continue
         q, q_scale, q_real = quantised((1, heads, nq, head_dim), 0, scales)
         k, k_scale, k_real = quantised((1, kv_heads, nk, head_dim), 1, scales)
         v, v_scale, v_real = quantised((1, kv_heads, nk, head_dim), 2, scales)
@@ -154,14 +131,14 @@ def check(head_dim: int, name: str) -> dict[str, Any]:
         torch.cuda.synchronize()
         size = expected.square().mean().sqrt()
         error = ((out.double() - expected).square().mean().sqrt() / size).item()
-        allowed = ((model - expected).square().mean().sqrt() / size).item() * (2.5 if fields.get("linear") else 1.5)
+        allowed = ((model - expected).square().mean().sqrt() / size).item() * 1.5
         blind = torch.isneginf(expected_lse)
         lse_error = (lse.double() - expected_lse)[~blind].abs().max().item()
-        good = (error <= allowed and lse_error <= (0.05 if fields.get("sum_rounded") else 5e-3)
+        good = (error <= allowed and lse_error <= 5e-3
                 and bool((torch.isneginf(lse) == blind).all()) and bool((out[blind] == 0).all()))
         row = {"shape": [heads, kv_heads, nq, nk, causal, scales], "error": error, "allowed": allowed,
                "largest": ((out.double() - expected).abs().max() / size).item(), "lse": lse_error, "ok": good}
-        if name in ("two", "three") and scales == "none":
+        if name == "chosen" and scales == "none":
             try:
                 theirs = fa3(*(x.transpose(1, 2) for x in (q, k, v)), causal).transpose(1, 2)
                 row["fa3_error"] = ((theirs.double() - expected).square().mean().sqrt() / size).item()
@@ -194,7 +171,8 @@ def time_cell(head_dim: int, n: int, causal: bool, names: list[str]) -> list[dic
     runs: dict[str, Callable[[], Any]] = {
         name: lambda fields=CANDIDATES[head_dim][name]: plan.forward(*fp8, causal=causal, tuning=fields)
         for name in names}
-    runs |= {"FA3 fp8": lambda: fa3(*tokens_first, causal), "cuDNN bf16": cudnn, "transposition": lambda: turn(fp8)}
+    runs |= {"FA3 fp8": lambda: fa3(*tokens_first, causal), "cuDNN bf16": cudnn, "transposition": lambda: turn(fp8),
+             "copy of V": lambda: torch.empty_like(fp8[2]).copy_(fp8[2])}
     missing = {}
     for name, run in list(runs.items()):
         try:
@@ -204,6 +182,7 @@ def time_cell(head_dim: int, n: int, causal: bool, names: list[str]) -> list[dic
         except Exception as failure:
             missing[name] = str(failure).splitlines()[0][:200]
             del runs[name]
+    differ = unlike(fp8, causal, {name: CANDIDATES[head_dim][name] for name in names if name in runs})
     flush = torch.empty(256 << 20, dtype=torch.int8, device="cuda")
     times: dict[str, list[float]] = {name: [] for name in runs}
     order = list(runs)
@@ -228,8 +207,25 @@ def time_cell(head_dim: int, n: int, causal: bool, names: list[str]) -> list[dic
         deciles = statistics.quantiles(seconds, n=10)
         median = statistics.median(seconds)
         rows.append({**cell, "name": name, "seconds": median, "p20": deciles[1], "p80": deciles[7],
-                     "tflops": flops / median / 1e12})
+                     "tflops": flops / median / 1e12, "differs": name in differ})
     return rows
+
+
+def unlike(tensors: list[Any], causal: bool, candidates: dict[str, dict[str, Any]]) -> set[str]:
+    """Candidates whose output is not the first's to the bit, with other values each time: one that reads turned V too
+    early finds those of the call before, in the same memory."""
+    import torch
+
+    from kernels import hopper_fp8_plan as plan
+
+    q, k, v = tensors
+    differ = set()
+    for turn_of_values in range(1, 6):
+        other = v.view(torch.uint8).roll(turn_of_values, 2).view(v.dtype)
+        outs = {name: plan.forward(q, k, other, causal=causal, tuning=fields)[0]
+                for name, fields in candidates.items()}
+        differ |= {name for name, out in outs.items() if not torch.equal(out, next(iter(outs.values())))}
+    return differ
 
 
 def turn(tensors: list[Any]) -> None:
@@ -284,7 +280,8 @@ def told(rows: list[dict[str, Any]]) -> None:
                 continue
             ratio = f"{row['tflops'] / theirs:5.3f}" if theirs else "  -  "
             print(f"  {row['name']:22s} {row['seconds'] * 1e6:8.1f} us {row['tflops']:7.1f} TFLOP/s  x FA3 {ratio}"
-                  f"  spread {(row['p80'] - row['p20']) / row['seconds'] * 100:4.1f} %")
+                  f"  spread {(row['p80'] - row['p20']) / row['seconds'] * 100:4.1f} %"
+                  f"{'  DIFFERS from the chosen' if row['differs'] else ''}")
 
 
 def main(folder: Path) -> None:
