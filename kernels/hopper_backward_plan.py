@@ -5,9 +5,10 @@ The deterministic forms are bitwise reproducible: two passes ("prepare", "keys",
 own; the ordered pass is the first form with the tiles of a head taking turns at each block of queries.
 
 What was tried, with rates in TFLOP/s on one H200 (bfloat16, 16,384 tokens, hidden size 2048, N 4096, full / causal;
-Triton 3.6; differences below 3 % are noise). A schedule is the order of a step: 0 has nothing in flight over the loop's
-edge; 1 sends dQ off under dK; 2 sends it off under the next scores; 3 makes the next P under dQ, and lets the
-consumers be a block apart. "-": not measured.
+Triton 3.6; differences below 3 % are noise; what is predicted of ordered comes from simulating the turns on 132
+processors). A schedule is the order of a step: 0 has nothing in flight over the loop's edge; 1 sends dQ off under dK;
+2 sends it off under the next scores; 3 makes the next P under dQ, and lets the consumers be a block apart. "-": not
+measured.
     head size 128                                 predicted               measured
     reduce, schedule 0                            -                       - / 481
     reduce, schedule 1                            -                       529 / 477
@@ -17,7 +18,8 @@ consumers be a block apart. "-": not measured.
     reduce, schedule 3 (chosen)                   -                       585 / 505; N 16k 627 / 597
     two passes, schedule 0 (deterministic)        -                       505 / 447
     two passes, schedule 3                        -                       492 / 437
-    ordered                                       0.95-1 of reduce        not yet
+    ordered, 2 (full) or 8 (causal) steps apart   0.97 / 0.98 of reduce   not yet
+    ordered, 4 steps apart                        0.94 / 0.92 of reduce   not yet
     head size 64
     128 queries a step, atomic, schedule 2        -                       426 / 388
     128 queries, atomic, schedule 3 (chosen)      1.10 of schedule 2      508 / 450; N 16k 537 / 536
