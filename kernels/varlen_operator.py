@@ -236,9 +236,10 @@ def explain(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool =
     packed, places = pack(q, k, v, q_lengths, k_lengths)
     scale, on = check(*packed, *places, {**(flash_attention_varlen.__kwdefaults__ or {}), **options}, causal=causal,
                       scale=None, tuning=tuning, draw=False)
-    if not tuning and _on_hopper(*packed, on, scale):
+    one, two, three = packed
+    if not tuning and _on_hopper(one, two, three, on, scale):
         alike = hopper_varlen.are_alike(*places)
-        return hopper_varlen.choose(*packed[:2], places[3], on, alike=alike).parameters
+        return hopper_varlen.choose(one, two, places[3], on, alike=alike).parameters
     return parameters(choose(packed[0], on, tuning))
 
 

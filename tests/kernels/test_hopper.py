@@ -18,7 +18,9 @@ CALLS = [("bfloat16", 64, 4096, 4096, False, -1, 1), ("bfloat16", 64, 4096, 4096
          ("bfloat16", 128, 4096, 4096, True, -1, 4), ("float16", 128, 4096, 4096, False, -1, 1),
          ("bfloat16", 128, 1000, 1111, True, 300, 1), ("bfloat16", 128, 1000, 1000, True, 300, 1),
          ("bfloat16", 192, 1000, 1000, True, -1, 1)]
-SPILLED = 4  # Triton 3.9, which computes the addresses of matrices anew, keeps so many values of a loop in memory
+# Triton 3.9, which computes the addresses of matrices anew, keeps so many values of a loop in memory; and of the loop
+# over the blocks, one or two a tile, that the left side of a window crosses
+SPILLED, SPILLED_LEFT = 4, 16
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +77,9 @@ def test_the_loops_hold_what_they_should(call, sass):
         assert sum("HGMMA" in text for text in loop) >= 12
         assert sum(text.startswith("WARPGROUP") for text in loop) <= 4
         spilled = sum(bool(re.search(r"\b(?:STL|LDL)\b", text)) for text in loop)
-        assert spilled <= (0 if triton.__version__.startswith("3.6") else SPILLED)
+        crossed = call[5] >= 0 and sum("FSEL" in text for text in loop) >= 64  # 64 scores a thread are masked
+        allowed = SPILLED_LEFT if crossed else SPILLED
+        assert spilled <= (0 if triton.__version__.startswith("3.6") else allowed)
     given = {int(n, 16) for n in re.findall(r"USETMAXREG\.TRY_ALLOC\.CTAPOOL \w+, 0x([0-9a-f]+)", sass[call])}
     assert {2: 240, 3: 160}[consumers] in given  # the consumers have the registers that the loading warp gives up
 

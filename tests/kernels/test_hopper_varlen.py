@@ -100,3 +100,14 @@ def test_a_call_goes_to_the_kernel_that_takes_it(switch, cc, options, expected, 
     q, cu = torch.zeros(10, 2, 64, dtype=torch.float16), torch.tensor([0, 4, 10], dtype=torch.int32)
     flash_attention_varlen(q, q, q, cu, cu, 6, 6, **options)
     assert sent == [expected]
+
+
+def test_what_is_told_of_a_call_is_what_runs(monkeypatch):
+    monkeypatch.setattr(varlen_operator, "capability", lambda q: (9, 0))
+    q = torch.zeros(2, 2, 300, 128, dtype=torch.float16)
+    assert varlen_operator.explain(q, q, q)["block_m"] == 64
+    monkeypatch.setattr(varlen_operator, "HOPPER", True)
+    alike = varlen_operator.explain(q, q, q, causal=True, q_lengths=[300, 7], k_lengths=[300, 7])
+    apart = varlen_operator.explain(q, q, q, causal=True, q_lengths=[300, 7], k_lengths=[300, 8])
+    assert [(told["packed"], told["ahead"], told["edge"]) for told in (alike, apart)] == [
+        (True, True, False), (True, False, True)]
