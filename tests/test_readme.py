@@ -29,6 +29,30 @@ def test_the_table_is_the_recorded_profile(head_dim, readme):
     assert row.replace("\u202f", " ").replace("\xa0", " ") in readme
 
 
+def rate(timings, name: str, head_dim: int, mask: str, n: int, flops: int) -> str:
+    """TFLOP/s of one implementation, half of the FLOPs when causal; – where it was not timed."""
+    fixed = timings["parameters"].fillna("").str.contains('"deterministic":true', regex=False)
+    found = timings[timings["implementation"].eq(name) & timings["head_dim"].eq(head_dim) & timings["mask"].eq(mask)
+                    & timings["nq"].eq(n) & timings["median_ns"].notna() & ~fixed]
+    if found.empty:
+        return "–"
+    row = found.iloc[0]
+    done = flops * row["batch"] * row["heads"] * n * n * head_dim / (2 if mask == "causal" else 1)
+    return f"{done / row['median_ns'] / 1e3:.0f}"
+
+
+@EVERY
+def test_the_rates_beside_the_peers_are_the_recorded_ones(readme):
+    forward, backward = (bundle.read(ROOT / "data" / name).timings for name in ("h200-peers", "h200-peers-backward"))
+    names = ("hopper", "fa3", "fa4", "sdpa_cudnn", "sdpa_flash", "flash2")
+    for n in (4096, 16384):
+        for head_dim in (64, 128):
+            for mask in ("full", "causal"):
+                cells = (f"{rate(forward, name, head_dim, mask, n, 4)} / {rate(backward, name, head_dim, mask, n, 10)}"
+                         for name in names)
+                assert f"| {head_dim}, {mask}, {n:,} | {' | '.join(cells)} |" in readme
+
+
 @EVERY
 def test_its_count_of_shapes_and_its_occupancy_are_the_recorded_ones(readme):
     recorded = bundle.read(ROOT / "data/h200-evidence")
