@@ -12,6 +12,7 @@ import json
 import os
 import shutil
 import tempfile
+import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -27,6 +28,7 @@ SHARES = 2  # of each worker: few process starts, and the last worker to finish 
 DEATHS = 2  # workers that a share may end before it is taken apart
 TOPIC = "flashscope"
 INSTALL = "pip install -r requirements-dask.txt"
+_known: set[tuple[str, str]] = set()  # on a worker: (run, GPU) whose ceilings are measured; they take 8 s on an H200
 
 
 def scheduler(workers: str) -> str | None:
@@ -114,13 +116,16 @@ def _work(group: Sequence[RunConfig]) -> float:
     return sum(1 + config.shape.matrix_bytes / 2**30 for config in group)
 
 
-def work(order: Order, configs: Sequence[RunConfig]) -> tuple[str, dict[str, bytes]]:
-    """On a worker: measure in a folder of its own. Returns the GPU, and the folder's files by name."""
+def work(order: Order, configs: Sequence[RunConfig], run: str) -> tuple[str, dict[str, bytes]]:
+    """On a worker: measure in a folder of its own, the GPU's ceilings once a run. Returns the GPU, and the folder's
+    files by name."""
     with tempfile.TemporaryDirectory(prefix="flashscope-") as name:
         here = share.place(order)
         reporter = Reporter(_tell, len(configs), counters=bool(here.tool))
         with lock.measuring(here.gpu) if order.device == "cuda" else nullcontext():
-            share.measure(order, here.tool, here.metrics, configs, Path(name), reporter, own_lock=True)
+            share.measure(order, here.tool, here.metrics, configs, Path(name), reporter, own_lock=True,
+                          ceilings=(run, here.gpu) not in _known)
+        _known.add((run, here.gpu))
         return here.gpu, {path.name: path.read_bytes() for path in Path(name).iterdir()}
 
 
@@ -153,9 +158,10 @@ def measure(
         return _gather(order, configs, folder)
     client.subscribe_topic(TOPIC, lambda event: reporter.say(f"worker {event[1]['worker']}: {event[1]['text']}"))
     owners: dict[str, list[RunConfig]] = {}
+    run = uuid.uuid4().hex
 
     def submit(some: list[RunConfig]) -> Any:
-        future = client.submit(work, order, some, pure=False)
+        future = client.submit(work, order, some, run, pure=False)
         owners[future.key] = some
         return future
 

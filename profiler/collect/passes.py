@@ -265,9 +265,17 @@ class Follower:
 
 
 def time_all(
-    configs: Sequence[RunConfig], folder: Path, *, device: str, seed: int, quiet_s: float, reporter: Reporter
+    configs: Sequence[RunConfig],
+    folder: Path,
+    *,
+    device: str,
+    seed: int,
+    quiet_s: float,
+    reporter: Reporter,
+    ceilings: bool = True,
 ) -> list[dict[str, Any]]:
-    """Records of the timing pass for every configuration; one whose process died or hung gets a row that says so."""
+    """Records of the timing pass for every configuration; one whose process died or hung gets a row that says so.
+    ceilings: whether what this GPU reaches at best is measured too."""
     path, told = folder / "timing.jsonl", 0
     while True:
         records = worker.read_records(path)
@@ -279,9 +287,8 @@ def time_all(
             return records
         with tempfile.TemporaryDirectory(prefix="flashscope-") as name:
             plan = Path(name) / "plan.json"
-            worker.write_plan(
-                plan, "timing", left, device=device, seed=seed, ceilings=not worker.of(records, "ceiling")
-            )
+            known = not ceilings or bool(worker.of(records, "ceiling"))
+            worker.write_plan(plan, "timing", left, device=device, seed=seed, ceilings=not known)
             arguments = worker.command(plan, path)
             arguments[-1] = str(path.resolve())
             before, follower = len(records), Follower(path, "timing", reporter, len(ended))

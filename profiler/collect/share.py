@@ -80,11 +80,13 @@ def measure(
     *,
     gpu_name: str | None = None,
     own_lock: bool = False,
+    ceilings: bool = True,
 ) -> Measured:
     """Both passes over ``configs``; finished work lies in ``folder``, and what lies there already is taken as it is.
 
     Counters come first: whatever forbids them shows within seconds. own_lock: ncu's lock file in a folder of its own,
     since several ncu of one machine otherwise wait for each other. gpu_name: what each timings row names as its GPU.
+    ceilings: whether the GPU's own are measured too.
     """
     counted = [config for config in configs if config.config_id not in order.timed_only] if tool else []
     chunks = []
@@ -95,7 +97,13 @@ def measure(
         chunk.collect(tool, metrics, reporter, order.quiet_s)
         chunks.append(chunk)
     times = time_all(
-        configs, folder, device=order.device, seed=order.seed, quiet_s=order.quiet_s, reporter=reporter
+        configs,
+        folder,
+        device=order.device,
+        seed=order.seed,
+        quiet_s=order.quiet_s,
+        reporter=reporter,
+        ceilings=ceilings,
     )
     for record in times:
         if gpu_name and record.get("record") == "timing":

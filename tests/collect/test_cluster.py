@@ -9,6 +9,7 @@ from profiler import bundle, table
 from profiler.bundle import Bundle
 from profiler.collect import cluster, suites
 from profiler.collect import run as runs
+from profiler.collect.share import Order, Place
 from profiler.errors import BadInput
 
 SMALL = {"head_dims": (16,), "masks": ("full",), "dtypes": ("fp32",), "heads": 1}
@@ -112,6 +113,16 @@ def test_what_finished_shares_hold_is_not_measured_again(tmp_path):
     measured, notes = cluster.measure(None, runs.Order(device="cpu"), [ONCE, FINE], tmp_path, reporter)
     assert [part.times[0]["row"]["config_id"] for part in measured] == [ONCE.config_id, FINE.config_id]
     assert len(notes) == 2 and said[-1][1:] == (4, 4)
+
+
+def test_a_gpu_s_ceilings_are_measured_once_a_run(monkeypatch):
+    """Whatever else the worker's process has measured before."""
+    asked = []
+    monkeypatch.setattr(cluster.share, "place", lambda order: Place("GPU-1", None, None, None, (), "code"))
+    monkeypatch.setattr(cluster.share, "measure", lambda *a, ceilings, **k: asked.append(ceilings))
+    for run in ("one", "one", "two"):
+        cluster.work(Order(device="cpu"), [], run)
+    assert asked == [True, False, True]
 
 
 @pytest.mark.parametrize("text", ["slurm", "dask=", "dask:8"])
