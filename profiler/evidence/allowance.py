@@ -18,6 +18,7 @@ DIRTY = "dirty lines left in L2"
 CARRIED = "dirty lines of earlier kernels"
 REFETCH = "refetch: the working set exceeds L2"
 WAVE_REFETCH = "refetch as predicted: what a wave walks exceeds L2"
+THROUGH = "O, m and l, which go through memory between passes over the keys"
 MASK_AGAIN = "the mask matrix, read again by every head"
 TILES = "operands read again by several tiles"
 CACHED = "already in L2"
@@ -126,9 +127,12 @@ def _dram(facts: Facts, run: Run, stage: StagePrediction, quantity: str) -> Expe
     library = [(UNKNOWN_TILES, math.inf)] if "dram" in stage.at_least else []
     if quantity == "dram_write":
         written = stage.dram_written_bytes
-        return Expected(written, _named((DIRTY, min(written, room))), (*_named((CARRIED, unflushed)), *own, *library))
+        beside = _named((CARRIED, unflushed), (THROUGH, sum(stage.rewrite.values())))
+        return Expected(written, _named((DIRTY, min(written, room))), (*beside, *own, *library))
     again: list[tuple[str, float]] = []
-    if not stage.stays_in_l2(l2):
+    if stage.rewrite:
+        again = [(THROUGH, sum(stage.refetch.values()))]
+    elif not stage.stays_in_l2(l2):
         if stage.refetch:
             most, foreseen = _by_waves(launches, stage), _foreseen(facts, run, launches, stage)
             again = [(WAVE_REFETCH, min(most, foreseen)),

@@ -55,7 +55,7 @@ def no_s_p_in_hbm(facts: Facts, shape: AttentionShape) -> Outcome:
         return cannot_tell("a fused launch of this shape with sm_to_l2_bytes, or with DRAM counters.")
     small = too_small(facts, shape)
     carried = 0 if facts.flushed else l2 or 0
-    in_hbm = {} if small else {run: max(0.0, bytes_ - run.predicted.dram_bytes - carried)
+    in_hbm = {} if small else {run: max(0.0, bytes_ - run.predicted.dram_bytes - carried - _through_memory(run))
                                for run, bytes_ in moved.items()}
     inputs = tuple(run.names("sm_to_l2_bytes", "dram_read_bytes", "dram_write_bytes") for run in runs)
     for extra, columns, where in ((left, ("sm_to_l2_bytes",), "from the SMs to L2"),
@@ -85,6 +85,11 @@ def no_s_p_in_hbm(facts: Facts, shape: AttentionShape) -> Outcome:
     share = max(left.get(judge, 0.0), in_hbm.get(judge, 0.0)) / matrix
     return Outcome(HOLDS, f"{_judge(runs, judge, 'SM → L2 or HBM bytes')}{name}: {' '.join(said)}", share,
                    "N×N matrices", inputs, kind="derived")
+
+
+def _through_memory(run: Run) -> int:
+    """DRAM bytes at most of a schedule that carries its results through memory between passes (FlashAttention-1)."""
+    return sum(sum(s.refetch.values()) + sum(s.rewrite.values()) for s in run.predicted.stages if s.rewrite)
 
 
 def _beyond_results(facts: Facts, run: Run) -> float | None:

@@ -35,6 +35,7 @@ class StagePrediction:
     reads, writes: compulsory DRAM bytes by tensor: each tensor that the stage takes or gives crosses once.
     l2_to_sm, sm_to_l2: bytes by tensor across the crossbar; None where the tiles are not known.
     refetch: DRAM reads beyond ``reads`` at most, by tensor, where the reads exceed what L2 keeps for all SMs.
+    rewrite: DRAM writes beyond ``writes`` at most, by tensor: results carried through memory between passes over keys.
     skipped: reads that the kernel may leave out, by tensor: elements of which the result does not depend.
     at_least: names of the quantities that are lower bounds ("l2_to_sm", "exponentials", "dram", ...).
     flops_visible: matmul FLOPs of the pairs that the mask leaves; flops_computed: of whole tiles, None where unknown.
@@ -50,6 +51,7 @@ class StagePrediction:
     l2_to_sm: Bytes | None = None
     sm_to_l2: Bytes | None = None
     refetch: Bytes = field(default_factory=dict)
+    rewrite: Bytes = field(default_factory=dict)
     skipped: Bytes = field(default_factory=dict)
     at_least: tuple[str, ...] = ()
     flops_visible: int = 0

@@ -41,7 +41,7 @@ def test_the_ratio_to_quote_is_not_flattered_by_writes_that_stay_in_l2(bundle):
 
 
 def test_headline_of_a_missing_shape_is_refused(bundle):
-    with pytest.raises(BadInput, match="No headline for B1 H16 N999.*holds nothing"):
+    with pytest.raises(BadInput, match=r"No headline for B1 H16 N999.*holds nothing"):
         evidence.headline(bundle, replace(SHAPE, nq=999, nk=999))
 
 

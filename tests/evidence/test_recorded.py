@@ -261,3 +261,17 @@ def test_what_the_report_prints(bundle):
     printed = list(lines(bundle))
     assert sum(line.startswith("flash2 ") for line in printed) >= 6
     assert len(printed[printed.index("") + 2:]) == 10
+
+
+def test_flashattention_1_carries_its_output_through_hbm_and_neither_s_nor_p():
+    """By hand, B4 H16 N4096 D128: K and V once; for each of 4096/64 key blocks Q, and for each but the first O in
+    float32, m and l. No L2 of 60 MB holds O, so all of it comes from HBM: 13.0 GB, where version 2 reads 0.26 GB."""
+    ladder = bundles.read(Path(__file__).parents[2] / "data" / "h200-ladder")
+    shape = AttentionShape(4, 16, 4096, 4096, 128)
+    rows, blocks = 4 * 16 * 4096, 4096 // 64
+    by_hand = 2 * rows * 128 * 2 + blocks * rows * 128 * 2 + (blocks - 1) * rows * (128 + 2) * 4
+    read = {name: raw(ladder, "dram__bytes_read.sum", launches(ladder, name, shape=shape)["launch"])
+            for name in ("flash1", "flash2")}
+    assert read["flash1"] == pytest.approx(by_hand, rel=1e-3) and read["flash2"] < 0.3e9
+    found = verdicts(ladder, shape)
+    assert found["no_s_p_in_hbm"].verdict == "holds" and found["compulsory_floor"].verdict != "fails"
