@@ -20,7 +20,6 @@ from kernels.options import Options
 from kernels.options import check as check_options
 
 LATER = ("attn_bias", "key_padding_mask", "block_mask", "q_scale", "k_scale", "v_scale")
-HOPPER = False  # whether the forward is hopper's where that takes the call; not yet measured on packed sequences
 _PLACES = "Tensor cu_q, Tensor cu_k, int max_q, int max_k, float scale, int[] tuning"
 _TUNING = ("block_m", "block_n", "num_warps", "num_stages")
 
@@ -46,6 +45,8 @@ def flash_attention_varlen(
     window, softcap, alibi_slopes (H,) or (S, H), sinks (H,), dropout_p and seed as in flash_attention; dropout counts
     rows and columns from the start of each sequence, and the sequence is its batch index. Gradients reach q, k, v and
     sinks, from out and from the LSE, in one order of summation: deterministic or not, results are bitwise the same.
+    On compute capability 9.0 the forward is kernels.hopper's where that takes the call: float16 or bfloat16, head sizes
+    64, 128 and 256, no option but causal and window, no tuning, strides that TMA takes; a tuning is flash2's.
     attn_bias, key_padding_mask, block_mask and float8 scales raise UnsupportedCall, as everything that does not fit.
     """
     q, k, v = _autocast(q, k, v)
@@ -100,7 +101,8 @@ def choose(q: torch.Tensor, options: Options, tuning: Mapping[str, Any] | None) 
 
 
 def _on_hopper(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, options: Options, scale: float) -> bool:
-    return HOPPER and hopper_varlen.supports(q, k, v, options, scale, capability(q)) is None
+    """Whether the forward is kernels.hopper_varlen's; else, as the backward, it is kernels.varlen's."""
+    return hopper_varlen.supports(q, k, v, options, scale, capability(q)) is None
 
 
 def _launch(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cu_q: torch.Tensor, cu_k: torch.Tensor, max_q: int,
@@ -231,7 +233,7 @@ def of_batch(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool 
 def explain(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool = False,
             tuning: Mapping[str, Any] | None = None, q_lengths: Sequence[int] | None = None,
             k_lengths: Sequence[int] | None = None, **options: Any) -> dict[str, int]:
-    """The tuning parameters that a call of `of_batch` runs with."""
+    """The tuning parameters that a call of `of_batch` runs with: flash2's, or those of hopper_plan.Config."""
     check_inputs(q, k, v, dtypes=DTYPES, head_dims=HEAD_DIMS, unit_stride=True)
     packed, places = pack(q, k, v, q_lengths, k_lengths)
     scale, on = check(*packed, *places, {**(flash_attention_varlen.__kwdefaults__ or {}), **options}, causal=causal,

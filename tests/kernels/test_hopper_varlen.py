@@ -5,7 +5,7 @@ import random
 import pytest
 import torch
 
-from kernels import flash_attention_varlen, hopper_plan, hopper_varlen, varlen, varlen_operator
+from kernels import flash_attention_varlen, hopper_plan, hopper_varlen, registry, varlen, varlen_operator
 from kernels.options import Options
 
 
@@ -85,17 +85,15 @@ def test_what_it_takes(change, reason):
     assert found is None if reason is None else reason in found
 
 
-@pytest.mark.parametrize("switch, cc, options, expected", [
-    (True, (9, 0), {}, "hopper"), (True, (9, 0), {"causal": True, "window": (64, 0)}, "hopper"),
-    (False, (9, 0), {}, "flash2"), (True, (8, 0), {}, "flash2"), (True, None, {}, "flash2"),
-    (True, (9, 0), {"softcap": 1.0}, "flash2"), (True, (9, 0), {"tuning": {"block_m": 32}}, "flash2"),
-    (True, (9, 0), {"scale": -1.0}, "flash2")], ids=str)
-def test_a_call_goes_to_the_kernel_that_takes_it(switch, cc, options, expected, monkeypatch):
+@pytest.mark.parametrize("cc, options, expected", [
+    ((9, 0), {}, "hopper"), ((9, 0), {"causal": True, "window": (64, 0)}, "hopper"), ((8, 0), {}, "flash2"),
+    (None, {}, "flash2"), ((9, 0), {"softcap": 1.0}, "flash2"), ((9, 0), {"tuning": {"block_m": 32}}, "flash2"),
+    ((9, 0), {"scale": -1.0}, "flash2")], ids=str)
+def test_a_call_goes_to_the_kernel_that_takes_it(cc, options, expected, monkeypatch):
     sent = []
     for module, name in ((hopper_varlen, "hopper"), (varlen, "flash2")):
         monkeypatch.setattr(module, "forward", lambda q, *others, name=name, **how: sent.append(name) or (
             torch.empty_like(q), q.new_empty((q.shape[1], len(q)), dtype=torch.float32)))
-    monkeypatch.setattr(varlen_operator, "HOPPER", switch)
     monkeypatch.setattr(varlen_operator, "capability", lambda q: cc)
     q, cu = torch.zeros(10, 2, 64, dtype=torch.float16), torch.tensor([0, 4, 10], dtype=torch.int32)
     flash_attention_varlen(q, q, q, cu, cu, 6, 6, **options)
@@ -103,11 +101,12 @@ def test_a_call_goes_to_the_kernel_that_takes_it(switch, cc, options, expected, 
 
 
 def test_what_is_told_of_a_call_is_what_runs(monkeypatch):
-    monkeypatch.setattr(varlen_operator, "capability", lambda q: (9, 0))
     q = torch.zeros(2, 2, 300, 128, dtype=torch.float16)
-    assert varlen_operator.explain(q, q, q)["block_m"] == 64
-    monkeypatch.setattr(varlen_operator, "HOPPER", True)
-    alike = varlen_operator.explain(q, q, q, causal=True, q_lengths=[300, 7], k_lengths=[300, 7])
-    apart = varlen_operator.explain(q, q, q, causal=True, q_lengths=[300, 7], k_lengths=[300, 8])
+    monkeypatch.setattr(varlen_operator, "capability", lambda q: (8, 0))
+    assert set(registry.parameters("flash_varlen", q, q, q)) == {"block_m", "block_n", "num_warps", "num_stages"}
+    monkeypatch.setattr(varlen_operator, "capability", lambda q: (9, 0))
+    alike = registry.parameters("flash_varlen", q, q, q, causal=True, q_lengths=[300, 7], k_lengths=[300, 7])
+    apart = registry.parameters("flash_varlen", q, q, q, causal=True, q_lengths=[300, 7], k_lengths=[300, 8])
+    assert varlen_operator.explain(q, q, q, tuning={"block_m": 32})["block_m"] == 32
     assert [(told["packed"], told["ahead"], told["edge"]) for told in (alike, apart)] == [
         (True, True, False), (True, False, True)]
