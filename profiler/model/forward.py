@@ -164,7 +164,7 @@ def flash1(config: RunConfig) -> tuple[StagePrediction, ...]:
     K and V once; for each key block every query block that sees it: Q read, and O, m, l read back, but not the first
     time, and written. Between key blocks O is float32, in the authors' code and in ours; the last visit writes it in
     its type. That traffic is why FlashAttention-2 swapped the loops. At DRAM (a cache that holds O, m, l): Q, K, V in,
-    O, m, l out; at most all of it, where O in float32 does not stay in L2.
+    O, m, l out; at most all of it, where O in float32 does not stay in L2. A visit of a row has two α and one division.
     """
     s, p = config.shape, config.parameters
     must, stat = compulsory(config), statistics_bytes(s)
@@ -185,13 +185,15 @@ def flash1(config: RunConfig) -> tuple[StagePrediction, ...]:
     fetched = s.nk - unseen // block_n * block_n if unseen < s.nk else 0
     keys = heads * fetched * s.head_dim * s.element_bytes
     given = {"O": partial + final, "m": row, "l": row}
+    shared = max(1, WARP_ROWS * int(p.get("num_warps", 0)) // block_m)  # warps that share rows, as in `fused`
+    lanes = shared * heads * blocks.row_visits * RESCALE_LANES
     return (StagePrediction(
         "attention", reads, writes, l2_to_sm={"Q": q, "K": keys, "V": keys, "O": partial, "m": again, "l": again},
         sm_to_l2=given, refetch={"Q": max(0, q - must["Q"]), "O": partial, "m": again, "l": again},
         rewrite={name: max(0, amount - writes[name]) for name, amount in given.items()}, flops_visible=visible,
-        flops_computed=4 * heads * blocks.computed_pairs * padded_head_dim(s.head_dim),
-        exponentials=heads * blocks.computed_pairs, rescales=heads * blocks.row_visits * 2 * RESCALE_LANES,
-        blocks=blocks, heads=heads),)
+        flops_computed=2 * (1 + shared) * heads * blocks.computed_pairs * padded_head_dim(s.head_dim),
+        exponentials=shared * heads * blocks.computed_pairs, rescales=2 * lanes, overhead_ops=lanes, blocks=blocks,
+        heads=heads),)
 
 
 def _query_rows_visited(s: AttentionShape, block_m: int, block_n: int) -> tuple[int, int]:
