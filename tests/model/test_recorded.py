@@ -51,8 +51,8 @@ def test_peak_memory_is_what_the_allocator_counted(profile):
     """Naive and ours, forward and backward, to the 512 B that each buffer is rounded up to."""
     facts = Facts(bundle.read(DATA / profile))
     compared = [(run.config.config_id, run.predicted.peak_memory_bytes, run.timed("peak_memory_bytes"))
-                for run in facts.runs
-                if run.config.implementation in ("naive", "naive_folded", "flash2", "hopper", "decode") and run.timed("peak_memory_bytes") is not None]
+                for run in facts.runs if run.timed("peak_memory_bytes") is not None
+                and run.config.implementation in ("naive", "naive_folded", "flash2", "hopper", "decode")]
     assert len(compared) > 5
     for name, predicted, measured in compared:
         assert predicted <= measured <= predicted + 4 * 512, name
