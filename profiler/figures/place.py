@@ -237,24 +237,25 @@ class Placer:
         """Labels of points that lie close together, one below the other in the order of the points.
 
         items: (text, x, y) in data units. The column stands right of the rightmost point, or left of the leftmost one;
-        where neither is free each label finds a place of its own. Results in the order of ``items``.
+        lower where a line is in the way; where nothing is free each label finds a place of its own. Results in the
+        order of ``items``.
         """
-        for side in (RIGHT, LEFT):
-            for far in (distance, distance + size, distance + 2 * size, distance + 4 * size):
-                spots = self._column(items, size, far, side, outside)
-                if spots:
-                    for spot in spots:
-                        self._take(spot)
-                    return list(spots)
+        tries = ((side, far, lower) for lower in (0, 1, 2, 4, 6) for side in (RIGHT, LEFT) for far in (0, 1, 2, 4))
+        for side, far, lower in tries:
+            spots = self._column(items, size, distance + far * size, side, outside, lower * size)
+            if spots:
+                for spot in spots:
+                    self._take(spot)
+                return list(spots)
         return [self.put(text, x, y, size, distance=distance, outside=outside) for text, x, y in items]
 
     def _column(self, items: Sequence[tuple[str, float, float]], size: float, distance: float,
-                side: tuple[int, int], outside: float) -> list[Placement] | None:
+                side: tuple[int, int], outside: float, lower: float) -> list[Placement] | None:
         frame = self.frames[0]
         points = [frame.xy(x, y) for _, x, y in items]
         edge = max(px for px, _ in points) + distance if side == RIGHT else min(px for px, _ in points) - distance
         heights = [text_height(text, size) + self.gap for text, _, _ in items]
-        middles = apart([py for _, py in points], heights, frame.area.y0, frame.area.y1)
+        middles = apart([py + lower for _, py in points], heights, frame.area.y0, frame.area.y1)
         spots = []
         for (text, x, y), (px, py), middle in zip(items, points, middles):
             dx, dy = edge - px, py - middle

@@ -87,9 +87,10 @@ def roofline(points: pd.DataFrame, roofs: Sequence[Roof] | Mapping[str, Sequence
     for r in sorted(cells.values(), key=lambda r: -r.ns)[:CROWD]:
         placer.avoid_point(r.intensity, r.flops_per_s, _marker(r, s) * 0.6)
     _points(c, drawn, groups, level, gpus)
-    _arrow(c, placer, points, arrow, words)
-    if arrow and arrow[1] == NEXT[0]:
-        _arrow(c, placer, points, NEXT, words)
+    arrows = [arrow, NEXT] if arrow and arrow[1] == NEXT[0] else [arrow]
+    pairs = [pair for pair in (say.ends(points, one) for one in arrows) if pair]
+    for pair in pairs:
+        _arrow(c, placer, *pair)
     longest = named.sort_values("ns", ascending=False).drop_duplicates(["label", "source", "unit"])  # a kernel once
     ranked = sorted(longest.itertuples(), key=lambda r: (-style.layer(r.implementation), -r.ns))[:12]
     for near in _close(placer, ranked, s.body):
@@ -98,6 +99,8 @@ def roofline(points: pd.DataFrame, roofs: Sequence[Roof] | Mapping[str, Sequence
             [placer.put(*texts[0], s.body, distance=s.marker * 0.9)]
         for spot in spots:
             canvas.write(c, spot, s.body, x_log=True, y_log=True)
+    for pair in pairs:  # after the names: title and names say as much
+        _changed(c, placer, *pair, words)
     if not gpus:
         roof_lines.name_on_lines(c, placer, lines)
     steps = drawn.drop(named.index)
@@ -173,23 +176,23 @@ def _limits(drawn: pd.DataFrame, groups: Mapping[str, Sequence[Roof]], level: st
     return low_x, max(high_x, 8 * max(x)), min(drawn["flops_per_s"]) / 8, max(y) * above
 
 
-def _arrow(c: canvas.Canvas, placer: Placer, points: pd.DataFrame, arrow: tuple[str, str] | None, words: str) -> None:
-    """From the first implementation to the second, with what changed on the way."""
-    pair = say.ends(points, arrow)
-    if pair is None:
-        return
-    a, b = pair
+def _arrow(c: canvas.Canvas, placer: Placer, a: Mapping[str, Any], b: Mapping[str, Any]) -> None:
+    """From the first implementation to the second."""
     xs, ys = [a["intensity"], b["intensity"]], [a["flops_per_s"], b["flops_per_s"]]
-    near = c.size.marker * (0.5 if arrow == NEXT else 1)  # the second arrow is short
+    near = c.size.marker * (0.5 if b["implementation"] == NEXT[1] else 1)  # the second arrow is short
     c.figure.add_annotation(
         x=math.log10(xs[1]), y=math.log10(ys[1]), ax=math.log10(xs[0]), ay=math.log10(ys[0]), xref="x", yref="y",
         axref="x", ayref="y", text="", showarrow=True, arrowhead=2, arrowsize=1.1, arrowwidth=c.size.line * 0.7,
         arrowcolor=style.mark(b["implementation"]).colour, standoff=near, startstandoff=near, name="arrow")
     placer.avoid_line(xs, ys)
-    x, y = (math.sqrt(v[0] * v[1]) for v in (xs, ys))
-    text = say.change(a, b, words).replace(", ", ",<br>") if arrow != NEXT else \
+
+
+def _changed(c: canvas.Canvas, placer: Placer, a: Mapping[str, Any], b: Mapping[str, Any], words: str) -> None:
+    """What changed on the way of an arrow, beside its middle."""
+    x, y = (math.sqrt(a[name] * b[name]) for name in ("intensity", "flops_per_s"))
+    text = say.change(a, b, words).replace(", ", ",<br>") if b["implementation"] != NEXT[1] else \
         f"Hopper: {units.times(b['flops_per_s'] / a['flops_per_s'])} the FLOP/s"
-    spot = placer.put(text, x, y, c.size.body, distance=7, reach=9 * c.size.body,
+    spot = placer.put(text, x, y, c.size.body, distance=7, reach=12 * c.size.body,
                       sides=(LOWER_RIGHT, UPPER_LEFT, UPPER_RIGHT, LOWER_LEFT))
     canvas.write(c, spot, c.size.body, x_log=True, y_log=True, name="arrow")
 
