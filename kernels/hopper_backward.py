@@ -1,16 +1,16 @@
-"""FlashAttention backward for Hopper (sm_90) in Triton's Gluon dialect: TMA, warp specialisation, wgmma.
+"""The attention backward for Hopper (sm_90) in Gluon: dK and dV, and dQ in the same pass.
 
-The mathematics is that of kernels.flash2_backward. One tile is 128 keys of a key head, or 192: a producer streams
-the blocks of queries, dO and row statistics through a ring; two or three consumer warpgroups of 64 keys each hold dK
-and dV in registers and work on transposed blocks, S' = K Q' and dP' = V dO', so that P' and dS' are register operands
-of dV += P' dO and dK += dS' Q. dQ = dS K needs the dS of both consumers, which pass it through shared memory; each
-makes one half of it and adds it to a float32 workspace, in whatever order the programs come or, ORDERED, tile after
-tile: a counter for each block of queries says whose turn it is. The statistics -LSE / scale and -Delta are the values
-that the accumulators of S and dP start from: no subtraction, 32 registers fewer at head size 128. Without dQ here,
-kernels.hopper_backward_queries makes it (7 products for 5).
+The mathematics is that of FlashAttention-2 (Dao 2023, arXiv 2307.08691), as in kernels.flash2_backward; asynchronous
+copies and products by FlashAttention-3 (Shah et al. 2024, arXiv 2407.08608). A tile is 128 keys of a key head, or 192:
+a producer streams the blocks of queries, dO and row statistics through a ring; two or three consumer warpgroups of 64
+keys each hold dK and dV in registers and work on transposed blocks, S' = K Q' and dP' = V dO', so that P' and dS' are
+register operands of dV += P' dO and dK += dS' Q. dQ = dS K needs the dS of both consumers, which pass it through shared
+memory; each makes one half of it and adds it to a float32 workspace, in whatever order the programs come. The
+statistics -LSE / scale and -Delta are the values that the accumulators of S and dP start from: no subtraction, 32
+registers fewer at head size 128. Without dQ here, kernels.hopper_backward_queries makes it (7 products for 5).
 
-kernels.hopper_backward_sums has what comes before and after, and how sums and turns are written in PTX;
-kernels.hopper_backward_plan chooses, launches and records what each choice gave.
+kernels.hopper_backward_sums has what comes before and after; kernels.hopper_backward_plan chooses, launches and records
+what each choice gave.
 """
 
 from triton.experimental.gluon.language.nvidia.hopper.tma import tensor_descriptor
@@ -22,24 +22,13 @@ from kernels.gluon_names import (
     gl,
     gluon,
     mbarrier,
-    partition_barrier,
     tma_load,
     tma_reduce_add,
     tma_store_wait,
     warpgroup_mma,
     warpgroup_mma_wait,
 )
-from kernels.hopper_backward_sums import (
-    ATOMIC,
-    FENCED,
-    REDUCE,
-    added,
-    arrive,
-    pass_turn,
-    red,
-    sync,
-    wait_turn,
-)
+from kernels.hopper_backward_sums import ATOMIC, REDUCE, arrive, red, sync
 
 
 @constexpr_function
@@ -61,7 +50,6 @@ class KeyWork:
     RIGHT: gl.constexpr
     TAIL: gl.constexpr
     DQ: gl.constexpr
-    ORDERED: gl.constexpr
     q_desc: tensor_descriptor
     k_desc: tensor_descriptor
     v_desc: tensor_descriptor
@@ -72,9 +60,6 @@ class KeyWork:
     DK: gl.tensor
     DV: gl.tensor
     DQ_SUM: gl.tensor
-    TURNS: gl.tensor
-    ticket: gl.tensor
-    abreast: gl.tensor
     HK: gl.tensor
     NQ: gl.tensor
     NK: gl.tensor
@@ -97,36 +82,26 @@ class KeyWork:
     free: gl.shared_memory_descriptor
 
     @constexpr_function
-    def __init__(self, D, HEAD, BM, KEYS, STAGES, GROUP, LEFT, RIGHT, TAIL, DQ, ORDERED, descriptors, pointers,
-                 numbers, tiles, barriers):
+    def __init__(self, D, HEAD, BM, KEYS, STAGES, GROUP, LEFT, RIGHT, TAIL, DQ, descriptors, pointers, numbers,
+                 tiles, barriers):
         self.D, self.HEAD = gl.constexpr(D), gl.constexpr(HEAD)
         self.BM, self.KEYS = gl.constexpr(BM), gl.constexpr(KEYS)
         self.STAGES, self.GROUP = gl.constexpr(STAGES), gl.constexpr(GROUP)
         self.LEFT, self.RIGHT, self.TAIL = gl.constexpr(LEFT), gl.constexpr(RIGHT), gl.constexpr(TAIL)
-        self.DQ, self.ORDERED = gl.constexpr(DQ), gl.constexpr(ORDERED)
+        self.DQ = gl.constexpr(DQ)
         self.q_desc, self.k_desc, self.v_desc, self.do_desc, self.dq_desc = descriptors
-        self.STATS, self.DELTA, self.DK, self.DV, self.DQ_SUM, self.TURNS = pointers
-        (self.ticket, self.abreast, self.HK, self.NQ, self.NK, self.NQP, self.scale, self.qk_scale, self.lowest,
-         self.highest) = numbers
+        self.STATS, self.DELTA, self.DK, self.DV, self.DQ_SUM = pointers
+        self.HK, self.NQ, self.NK, self.NQP, self.scale, self.qk_scale, self.lowest, self.highest = numbers
         self.q, self.do, self.k, self.v, self.lse, self.delta, self.ds, self.dq = tiles
         self.kv_full, self.q_full, self.do_full, self.free = barriers
 
 
 @gluon.jit
 def _tile_of(w):
-    """(key head counted over the batch, first key) of a program; under a causal mask the longest of a head come first.
-
-    ORDERED: `abreast` heads advance together, so that a tile begins some steps after the one whose turn is before its.
-    A program waits for smaller tickets only, whose programs have begun whatever order the hardware starts them in:
-    the smallest of those at work waits for none."""
+    """(key head counted over the batch, first key) of a program; under a causal mask the longest of a head come
+    first."""
     blocks = gl.cdiv(w.NK, w.KEYS)
-    if w.ORDERED > 0:
-        run = w.ticket // (w.abreast * blocks) * w.abreast
-        heads = gl.minimum(gl.num_programs(0) // blocks - run, w.abreast)
-        i = w.ticket - run * blocks
-        return run + i % heads, i // heads * w.KEYS
-    else:
-        return gl.program_id(0) // blocks, gl.program_id(0) % blocks * w.KEYS
+    return gl.program_id(0) // blocks, gl.program_id(0) % blocks * w.KEYS
 
 
 @gluon.jit
@@ -142,28 +117,12 @@ def _query_blocks(w, n0):
 
 
 @gluon.jit
-def _start(w, first, last):
-    """The block to begin with. ORDERED: the last, which all tiles of a head see; they may then come one by one."""
-    if w.ORDERED > 0:
-        return last - 1
-    else:
-        return first
-
-
-@gluon.jit
 def _following(w, j, bh, first, last):
     """The block after block j of query head bh, and after the last of them the first of the next head of the group."""
-    if w.ORDERED > 0:
-        j -= 1
-    else:
-        j += 1
+    j += 1
     if w.GROUP > 1:
-        if w.ORDERED > 0:
-            through = (j < first).to(gl.int32)
-            j += through * (last - first)
-        else:
-            through = (j == last).to(gl.int32)
-            j -= through * (last - first)
+        through = (j == last).to(gl.int32)
+        j -= through * (last - first)
         bh += through
     return j, bh
 
@@ -181,7 +140,7 @@ def _load(w):
     for c in gl.static_range(w.KEYS // rows):
         tma_load(w.v_desc, [b, hk, n0 + c * rows, 0], w.kv_full.index(1), w.v.index(c))
     cols = gl.arange(0, w.BM, layout=gl.BlockedLayout([1], [32], [4], [0]))
-    j, bh = _start(w, first, last), bhk * w.GROUP
+    j, bh = first, bhk * w.GROUP
     for it in range(0, w.GROUP * (last - first)):
         s = it % w.STAGES
         mbarrier.wait(w.free.index(s), ((it // w.STAGES) & 1) ^ 1)
@@ -267,30 +226,16 @@ def _dq(C: gl.constexpr, w, b):
 
 
 @gluon.jit
-def _add_dq(C: gl.constexpr, w, dq, bh, j, rank, it, turn):
-    """Add this consumer's half of a block to the workspace. turn: ORDERED, the counter of the half added before."""
+def _add_dq(C: gl.constexpr, w, dq, bh, j):
+    """Add this consumer's half of a block to the workspace."""
     row = bh * w.NQP + j * w.BM
     if w.DQ == ATOMIC:
         red(dq, w.DQ_SUM + row.to(gl.int64) * w.D + C * (w.BM * w.D // 2), w.BM * w.D // 256)
     else:
-        if w.ORDERED > 0:
-            added()
         tma_store_wait(0)
-        if w.ORDERED > 0:
-            pass_turn(turn, gl.minimum(it, 1), w.ORDERED == FENCED)
-            turn = w.TURNS + 1 + (row // w.BM * 2 + C)
         w.dq.index(C).store(dq)
         fence_async_shared()
-        if w.ORDERED > 0:
-            partition_barrier()
-            if w.LEFT:
-                rank -= gl.maximum(j * w.BM + w.lowest, 0) // w.KEYS
-            wait_turn(turn, rank, w.ORDERED == FENCED)
-        if w.BM == 64:
-            tma_reduce_add(w.dq_desc, [row, C * (w.D // 2)], w.dq.index(C))
-        else:
-            tma_reduce_add(w.dq_desc, [row + C * 64, 0], w.dq.index(C))
-    return turn
+        tma_reduce_add(w.dq_desc, [row, C * (w.D // 2)], w.dq.index(C))
 
 
 @gluon.jit
@@ -326,7 +271,7 @@ def _plain_step(C: gl.constexpr, w, it, j, n0, until, since, dk, dv, layout: gl.
 
 
 @gluon.jit
-def _step(C: gl.constexpr, w, it, j, bh, jn, more, n0, until, since, x, dk, dv, turn, layout: gl.constexpr,
+def _step(C: gl.constexpr, w, it, j, bh, jn, more, n0, until, since, x, dk, dv, layout: gl.constexpr,
           p_layout: gl.constexpr):
     """One block of queries with dQ, whose P is x, made in the step before; the next P is made under dQ. The consumers
     may be almost a block apart."""
@@ -353,8 +298,8 @@ def _step(C: gl.constexpr, w, it, j, bh, jn, more, n0, until, since, x, dk, dv, 
     x = _weights(C, w, warpgroup_mma_wait(1, deps=(x_t, )), n0, jn, until, since, layout)
     mbarrier.wait(w.do_full.index(sn), next_phase, pred=more)
     dq = warpgroup_mma_wait(0, deps=(dq_t, ))
-    turn = _add_dq(C, w, dq, bh, j, n0 // w.KEYS, it, turn)
-    return x, dk, dv, turn
+    _add_dq(C, w, dq, bh, j)
+    return x, dk, dv
 
 
 @gluon.jit
@@ -376,22 +321,16 @@ def _work(C: gl.constexpr, w):
     mbarrier.wait(w.kv_full.index(0), 0)
     mbarrier.wait(w.kv_full.index(1), 0)
     n = w.GROUP * (last - first)
-    j, bh = _start(w, first, last), bhk * w.GROUP
+    j, bh = first, bhk * w.GROUP
     if w.DQ > 0:
         mbarrier.wait(w.q_full.index(0), 0, pred=n > 0)
         x_t = _scores(C, w, n0 * 0, layout)
         mbarrier.wait(w.do_full.index(0), 0, pred=n > 0)
         x = _weights(C, w, warpgroup_mma_wait(0, deps=(x_t, )), n0, j, until, since, layout)
-        turn = w.TURNS + 1
         for it in range(0, n):
             jn, bhn = _following(w, j, bh, first, last)
-            x, dk, dv, turn = _step(C, w, it, j, bh, jn, it + 1 < n, n0, until, since, x, dk, dv, turn, layout,
-                                    p_layout)
+            x, dk, dv = _step(C, w, it, j, bh, jn, it + 1 < n, n0, until, since, x, dk, dv, layout, p_layout)
             j, bh = jn, bhn
-        if w.ORDERED > 0:
-            added()
-            partition_barrier()
-            pass_turn(turn, (n > 0).to(gl.int32), w.ORDERED == FENCED)
     else:
         for it in range(0, n):
             dk, dv = _plain_step(C, w, it, j, n0, until, since, dk, dv, layout, p_layout)
@@ -419,18 +358,16 @@ def _third_consumer(w):
     _work(2, w)
 
 
-@gluon.jit(do_not_specialize=["abreast", "HK", "NQ", "NK", "NQP", "lowest", "highest"])
-def key_kernel(q_desc, k_desc, v_desc, do_desc, dq_desc, STATS, DELTA, DK, DV, DQ_SUM, TURNS, abreast, HK, NQ, NK, NQP,
-               scale, qk_scale, lowest, highest, HEAD: gl.constexpr, BM: gl.constexpr, KEYS: gl.constexpr,
+@gluon.jit(do_not_specialize=["HK", "NQ", "NK", "NQP", "lowest", "highest"])
+def key_kernel(q_desc, k_desc, v_desc, do_desc, dq_desc, HK, STATS, DELTA, DK, DV, DQ_SUM, NQ, NK, NQP, scale,
+               qk_scale, lowest, highest, HEAD: gl.constexpr, BM: gl.constexpr, KEYS: gl.constexpr,
                STAGES: gl.constexpr, GROUP: gl.constexpr, LEFT: gl.constexpr, RIGHT: gl.constexpr, TAIL: gl.constexpr,
-               DQ: gl.constexpr, ORDERED: gl.constexpr):
+               DQ: gl.constexpr):
     """dK and dV (B, Hk, Nk, HEAD), summed over the query heads of a group, and dQ added to DQ_SUM (B H, NQP, D) where
     DQ asks for it. STATS, DELTA: of `prepare`. Query i sees key j where i + lowest <= j <= i + highest.
 
     One program a tile of KEYS keys, 64 a consumer: 128, or without dQ also 192. TAIL: whether KEYS does not divide NK.
-    The descriptors of K and V have blocks of 128 rows with dQ, of 64 without. ORDERED, with REDUCE: the
-    tiles of a head add to a half block of queries one after another; TURNS (1 + B H NQP / BM 2), zeros, counts the
-    programs that have begun and then, for each half block, the tiles added."""
+    The descriptors of K and V have blocks of 128 rows with dQ, of 64 without; REDUCE takes BM 64."""
     D: gl.constexpr = k_desc.block_type.shape[3]
     q = gl.allocate_shared_memory(q_desc.dtype, copies(STAGES, q_desc.block_type.shape), q_desc.layout)
     do = gl.allocate_shared_memory(q_desc.dtype, copies(STAGES, do_desc.block_type.shape), do_desc.layout)
@@ -460,13 +397,9 @@ def key_kernel(q_desc, k_desc, v_desc, do_desc, dq_desc, STATS, DELTA, DK, DV, D
         mbarrier.init(q_full.index(i), count=2)  # the copy of Q, and the statistics
         mbarrier.init(do_full.index(i), count=1)
         mbarrier.init(free.index(i), count=KEYS // 64)
-    ticket = HK  # unused
-    if ORDERED > 0:
-        ticket = gl.atomic_add(TURNS, 1, sem="relaxed")
-    w = KeyWork(D, HEAD, BM, KEYS, STAGES, GROUP, LEFT, RIGHT, TAIL, DQ, ORDERED,
-                (q_desc, k_desc, v_desc, do_desc, dq_desc), (STATS, DELTA, DK, DV, DQ_SUM, TURNS),
-                (ticket, abreast, HK, NQ, NK, NQP, scale, qk_scale, lowest, highest), (q, do, k, v, lse, delta, ds, dq),
-                (kv_full, q_full, do_full, free))
+    w = KeyWork(D, HEAD, BM, KEYS, STAGES, GROUP, LEFT, RIGHT, TAIL, DQ, (q_desc, k_desc, v_desc, do_desc, dq_desc),
+                (STATS, DELTA, DK, DV, DQ_SUM), (HK, NQ, NK, NQP, scale, qk_scale, lowest, highest),
+                (q, do, k, v, lse, delta, ds, dq), (kv_full, q_full, do_full, free))
     if KEYS == 128:
         gl.warp_specialize([(_load, (w, )), (_first_consumer, (w, )), (_second_consumer, (w, ))], [4, 4], [240, 240])
     else:

@@ -1,37 +1,9 @@
 """How a backward on Hopper is cut into programs, and its launches (kernels.hopper_backward has the kernels).
 
 One pass ("prepare", "keys", "finish") sums dQ in float32 in whatever order the programs come; dK and dV have one order.
-The deterministic forms are bitwise reproducible: two passes ("prepare", "keys", "queries") make dQ in a kernel of its
-own; the ordered pass is the first form with the tiles of a head taking turns at each block of queries.
+The deterministic form is two passes ("prepare", "keys", "queries"), dQ in a kernel of its own: bitwise reproducible.
 
-What was tried, with rates in TFLOP/s on one H200 (bfloat16, 16,384 tokens, hidden size 2048, N 4096, full / causal;
-Triton 3.6; differences below 3 % are noise; what is predicted of ordered comes from simulating the turns on 132
-processors). A schedule is the order of a step: 0 has nothing in flight over the loop's edge; 1 sends dQ off under dK;
-2 sends it off under the next scores; 3 makes the next P under dQ, and lets the consumers be a block apart. "-": not
-measured.
-    head size 128                                 predicted               measured
-    reduce, schedule 0                            -                       - / 481
-    reduce, schedule 1                            -                       529 / 477
-    atomic, schedule 1 (no dQ in shared memory)   1.03-1.08 of reduce     514 / 471
-    atomic, schedule 3                            1.10 of schedule 1      567 / 494
-    atomic, schedule 3, three stages              -                       565 / -
-    reduce, schedule 3 (chosen)                   -                       585 / 505; N 16k 627 / 597
-    two passes, schedule 0 (deterministic)        -                       505 / 447
-    two passes, schedule 3                        -                       492 / 437
-    ordered, 2 (full) or 8 (causal) steps apart   0.97 / 0.98 of reduce   not yet
-    ordered, 4 steps apart                        0.94 / 0.92 of reduce   not yet
-    head size 64
-    128 queries a step, atomic, schedule 2        -                       426 / 388
-    128 queries, atomic, schedule 3 (chosen)      1.10 of schedule 2      508 / 450; N 16k 537 / 536
-    64 queries, atomic, schedule 3                -                       463 / 422
-    two passes, schedule 0                        -                       406 / 361
-    two passes, schedule 0, three consumers       1.10 of two             425 / 390
-      (deterministic)
-    two passes, schedule 3, three consumers       -                       396 / 361
-    two passes, schedule 3, 128 queries           -                       401 / 359
-    128 queries, reduce, schedule 3; ordered      -                       not yet
-Seen in machine code only: P of 16 bits between steps (417 instructions a step for 388), and one program a
-multiprocessor with lists of tiles (627 instructions, 54 of them on local memory).
+What was measured stands at the end.
 """
 
 from __future__ import annotations
@@ -57,16 +29,12 @@ SUMS = {"none": 0, "atomic": 1, "reduce": 2}
 
 @dataclass(frozen=True)
 class Tuning:
-    """block_m: queries a step, 64 or 128. dq_sum: "atomic" from registers, "reduce" by TMA, or "none": dQ in a kernel
-    of its own. ordered: 0, or with "reduce" the steps that a tile begins after the tile before, so as not to wait for
-    its turn. fenced: the turn is passed on with a release, and taken with an acquire. stages: blocks of queries in
-    flight. consumers: two, or without dQ also three, of 64 keys each. query_consumers, block_n, query_stages:
-    likewise, of dQ's kernel."""
+    """block_m: queries a step, 64 or 128. dq_sum: "atomic" from registers, "reduce" by TMA (64 queries a step), or
+    "none": dQ in a kernel of its own. stages: blocks of queries in flight. consumers: two, or without dQ also three, of
+    64 keys each. query_consumers, block_n, query_stages: likewise, of dQ's kernel."""
 
     block_m: int
     dq_sum: str
-    ordered: int = 0
-    fenced: bool = False
     stages: int = 2
     consumers: int = 2
     query_consumers: int = 2
@@ -113,20 +81,11 @@ def choose(q: torch.Tensor, *, deterministic: bool, tuning: Mapping[str, Any] | 
     """The configuration for q (B, H, N, D); `tuning` has names of Tuning that replace those of the table."""
     row = max(64, padded(q.shape[3]))
     chosen = replace((DETERMINISTIC if deterministic else ONE_PASS)[row], **(tuning or {}))
-    if chosen.ordered and chosen.dq_sum != "reduce":
-        raise UnsupportedCall("tuning", 'dq_sum "reduce" with an ordered pass', repr(chosen.dq_sum))
-    if deterministic and chosen.dq_sum != "none" and not chosen.ordered:
-        raise UnsupportedCall("tuning", 'ordered or dq_sum "none", as deterministic=True asks', repr(chosen.dq_sum))
+    if chosen.dq_sum == "reduce" and chosen.block_m != 64:
+        raise UnsupportedCall("tuning", 'block_m 64 with dq_sum "reduce"', repr(chosen.block_m))
+    if deterministic and chosen.dq_sum != "none":
+        raise UnsupportedCall("tuning", 'dq_sum "none", as deterministic=True asks', repr(chosen.dq_sum))
     return chosen
-
-
-def _abreast(q: torch.Tensor, group: int, left: int, right: int, tuning: Tuning) -> int:
-    """Key heads whose tiles are launched alternately, so that those of one head begin `ordered` steps apart."""
-    seen = q.shape[2] if left < 0 and right < 0 else q.shape[2] / 2
-    if left >= 0 and right >= 0:
-        seen = min(q.shape[2], left + right + 64 * tuning.consumers)
-    processors = torch.cuda.get_device_properties(q.device).multi_processor_count if q.is_cuda else 132
-    return math.ceil(tuning.ordered * processors / max(1.0, group * seen / tuning.block_m)) or 1
 
 
 def launches(dout: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor,
@@ -146,8 +105,6 @@ def launches(dout: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tens
     dq, dk, dv = grads
     group, shift, row = heads // kv_heads, nk - nq, max(64, padded(head_dim))
     nqp, bm, sums = -(-nq // PAD) * PAD, tuning.block_m, SUMS[tuning.dq_sum]
-    ordered = tuning.ordered > 0
-    turns = torch.empty(1 + batch * heads * (nqp // 64) * 2 * ordered, dtype=torch.int32, device=q.device)
     stats = torch.empty((2, batch * heads, nqp), dtype=torch.float32, device=q.device)
     dq_sum = torch.empty((batch * heads * nqp, row) if sums else (64, row), dtype=torch.float32, device=q.device)
 
@@ -162,15 +119,15 @@ def launches(dout: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tens
 
     keys, rows, queries, bn = 64 * tuning.consumers, 128 if sums else 64, 64 * tuning.query_consumers, tuning.block_n
     yield ("prepare", sum_kernels.prepare, batch * heads * (nqp // 64),
-           (out, dout, lse, lse if dlse is None else dlse, stats[0], stats[1], dq_sum, turns,
+           (out, dout, lse, lse if dlse is None else dlse, stats[0], stats[1], dq_sum,
             *out.stride()[:3], *dout.stride()[:3], heads, nq, nqp, -1.0 / scale),
-           dict(HEAD=head_dim, D=row, ROWS=64, HAS_DLSE=dlse is not None, ZERO=sums > 0, ORDERED=ordered, num_warps=4))
+           dict(HEAD=head_dim, D=row, ROWS=64, HAS_DLSE=dlse is not None, ZERO=sums > 0, num_warps=4))
     yield ("keys", kernels.key_kernel, batch * kv_heads * -(-nk // keys),
            (operand(q, 1, 1, bm, row), operand(k, 1, 1, rows, row), operand(v, 1, 1, rows, row),
-            operand(dout, 1, 1, bm, row), operand(dq_sum, 64, row // 2 if bm == 64 else row), stats[0], stats[1], dk,
-            dv, dq_sum, turns, _abreast(q, group, left, right, tuning), kv_heads, *numbers),
-           dict(BM=bm, KEYS=keys, STAGES=tuning.stages, DQ=sums, ORDERED=ordered * (1 + tuning.fenced),
-                TAIL=nk % keys != 0, **mask, **threads(tuning.consumers)))
+            operand(dout, 1, 1, bm, row), operand(dq_sum, 64, row // 2), kv_heads, stats[0],
+            stats[1], dk, dv, dq_sum, *numbers),
+           dict(BM=bm, KEYS=keys, STAGES=tuning.stages, DQ=sums, TAIL=nk % keys != 0, **mask,
+                **threads(tuning.consumers)))
     if sums:
         yield ("finish", sum_kernels.finish, batch * heads * (nqp // 64), (dq_sum, dq, nq, nqp, scale),
                dict(HEAD=head_dim, D=row, BM=bm, ATOMIC_ORDER=tuning.dq_sum == "atomic", num_warps=4))
@@ -228,3 +185,57 @@ def run(steps: Iterable[tuple[str, Any, int, tuple, dict]],
 def parameters(tuning: Tuning) -> dict[str, Any]:
     """A Tuning as flat names."""
     return asdict(tuning)
+
+
+# Measured: one H200, Triton 3.6, torch 2.11, bfloat16, 16,384 tokens in all, hidden size 2048, L2 flushed. TFLOP/s at
+# N 1k / 4k / 16k, in brackets over FlashAttention-4 (4.0.0b36), the fastest peer in every cell.
+#                        one pass                                     two passes
+#   head size 128, full  451 / 611 / 665   (0.907 / 0.959 / 0.966)    417 / 533 / 566   (0.839 / 0.836 / 0.823)
+#   causal               311 / 518 / 649   (0.850 / 0.922 / 0.955)    296 / 458 / 554   (0.810 / 0.816 / 0.815)
+#   head size 64, full   393 / 530 / 552   (0.893 / 0.954 / 0.979)    327 / 443 / 489   (0.744 / 0.796 / 0.867)
+#   causal               262 / 454 / 562   (0.814 / 0.911 / 0.960)    236 / 393 / 469   (0.733 / 0.788 / 0.801)
+# What limits it. N 1k: prepare (72 us) and finish (53 us) are 14 to 16 % of the time, causal 19 to 23 %; at 4k 5 to 9,
+# at 16k 1 to 3 %. Both run near the bandwidth of HBM (derived: 268 and 201 MB, 134 of each the float32 workspace).
+# Causal: hidden pairs in the blocks of the diagonal, 12 % more products at 1k, 3 % at 4k (derived). N 16k, head size
+# 128: the products run at 0.84 of the rate of one of 8192 cubed (788 TFLOP/s); a step is a chain through exponentials,
+# dS in shared memory and dQ that two warpgroups do not hide. Two passes: 7 products for 5, at 0.83 to 0.95 of one pass.
+# Next: prepare, keys and finish by groups of heads whose workspace stays in L2, each started under the end of the one
+# before; 80 queries a step at head size 128, which needs blocks of Gluon that are no power of two.
+#
+# What was tried: TFLOP/s at N 4096, full / causal, with every form of a group in one process; differences below 3 % are
+# noise. A schedule is the order of a step: 0 has nothing in flight over the loop's edge; 1 sends dQ off under dK; 2
+# sends it off under the next scores; 3 makes the next P under dQ, and lets the consumers be a block apart. "-": not
+# predicted, or not measured.
+#   head size 128                                 predicted               measured
+#   reduce, schedule 0                            -                       - / 481
+#   reduce, schedule 1                            -                       529 / 477
+#   atomic, schedule 1 (no dQ in shared memory)   1.03-1.08 of reduce     514 / 471
+#   atomic, schedule 3                            1.10 of schedule 1      567 / 494
+#   atomic, schedule 3, three stages              -                       565 / -
+#   reduce, schedule 3 (chosen)                   -                       585 / 505; N 16k 627 / 597
+#   two passes, schedule 0 (deterministic)        -                       505 / 447
+#   two passes, schedule 3                        -                       492 / 437
+#   head size 64
+#   128 queries a step, atomic, schedule 2        -                       426 / 388
+#   128 queries, atomic, schedule 3 (chosen)      1.10 of schedule 2      508 / 450; N 16k 537 / 536
+#   64 queries, atomic, schedule 3                -                       463 / 422
+#   two passes, schedule 0                        -                       406 / 361
+#   two passes, schedule 0, three consumers       1.10 of two             425 / 390
+#     (deterministic)
+#   two passes, schedule 3, three consumers       -                       396 / 361
+#   two passes, schedule 3, 128 queries           -                       401 / 359
+# Removed: the ordered pass, one pass whose tiles take turns at each block of queries, by counters in global memory, so
+# that dQ has one order of sums (bitwise so in 12 runs). The prediction is a simulation of the turns on 132 processors;
+# it left out that a turn is passed on only after the sum has reached L2. Without a fence (release and acquire) PTX does
+# not promise the order, and with one two passes are faster everywhere.
+#   head size 128: one pass / two passes          -                       607 / 513; 529 / 454
+#   ordered, 2 (full) or 8 (causal) steps apart   0.97 / 0.98 of reduce   520 / 431: 0.86 / 0.84
+#   ordered, 4 steps apart                        0.94 / 0.92 of reduce   502 / 440: 0.83 / 0.86
+#   ordered, 4 steps apart, fenced                -                       432 / 384: 0.71 / 0.75
+#   head size 64: one pass / two passes           -                       526 / 456; 440 / 394
+#   reduce, 128 queries                           -                       518 / 448
+#   ordered, 2 (full) or 8 (causal) steps apart   -                       463 / 356
+#   ordered, 4 steps apart                        -                       465 / 360
+#   ordered, 4 steps apart, fenced                -                       406 / 320
+# Seen in machine code only: P of 16 bits between steps (417 instructions a step for 388), and one program a
+# multiprocessor with lists of tiles (627 instructions, 54 of them on local memory).

@@ -1,7 +1,7 @@
-"""The Hopper backward's helpers: sums and turns in global memory by PTX, and the kernels before and after.
+"""What the Hopper backward does beside its products: sums in global memory, and the kernels before and after.
 
-`prepare` makes the statistics and empties the workspace of dQ, `finish` turns the workspace into dQ. The device
-functions are for a partition of 128 threads of kernels.hopper_backward.
+`prepare` makes the statistics of each query and empties the float32 workspace of dQ, `finish` turns the workspace into
+dQ. The device functions are PTX for a partition of 128 threads of kernels.hopper_backward.
 """
 
 import triton
@@ -10,7 +10,6 @@ import triton.language as tl
 from kernels.gluon_names import constexpr_function, gl, gluon
 
 ATOMIC, REDUCE = gl.constexpr(1), gl.constexpr(2)  # dQ leaves by red.global.add.v4 from registers, or by TMA reduction
-RELAXED, FENCED = gl.constexpr(1), gl.constexpr(2)  # how a tile passes its turn at a block of queries on
 
 
 @constexpr_function
@@ -44,51 +43,17 @@ def arrive(number):
 
 @gluon.jit
 def sync(number):
-    """The other side of `_arrive`: wait for the 128 threads of the other consumer."""
+    """The other side of `arrive`: wait for the 128 threads of the other consumer."""
     gl.inline_asm_elementwise("bar.sync $1, 256; mov.b32 $0, $1;", "=r,r,~{memory}", [gl.to_tensor(number)],
                               dtype=gl.int32, is_pure=False, pack=1)
 
 
-@gluon.jit
-def added():
-    """Wait until this thread's TMA reductions are in global memory; `tma_store_wait` waits for their reads only."""
-    gl.inline_asm_elementwise("cp.async.bulk.wait_group 0; mov.b32 $0, 0;", "=r,~{memory}", [], dtype=gl.int32,
-                              is_pure=False, pack=1)
-
-
-@constexpr_function
-def _pass_code(fenced):
-    return ("{ .reg .pred p; .reg .u32 t; mov.u32 t, %tid.x; and.b32 t, t, 127; setp.eq.u32 p, t, 0; "
-            f"@p red.{'release' if fenced else 'relaxed'}.gpu.global.add.u32 [$1], $2; mov.b32 $0, 0; }}")
-
-
-@constexpr_function
-def _wait_code(fenced):
-    return (f"{{ .reg .pred p; .reg .u32 t; LOOK: ld.{'acquire' if fenced else 'relaxed'}.gpu.global.u32 t, [$1]; "
-            "setp.ne.u32 p, t, $2; @p bra LOOK; mov.b32 $0, 0; }")
-
-
-@gluon.jit
-def pass_turn(turn, by, FENCED: gl.constexpr):
-    """The first thread adds `by` to the counter at `turn`, after all threads have seen that the sum is complete."""
-    gl.inline_asm_elementwise(_pass_code(FENCED), "=r,l,r,~{memory}", [turn.to(gl.int64, bitcast=True),
-                              gl.to_tensor(by)], dtype=gl.int32, is_pure=False, pack=1)
-
-
-@gluon.jit
-def wait_turn(turn, rank, FENCED: gl.constexpr):
-    """Wait until the counter at `turn` is `rank`; every thread, since several warps start the TMA, a part each."""
-    gl.inline_asm_elementwise(_wait_code(FENCED), "=r,l,r,~{memory}", [turn.to(gl.int64, bitcast=True),
-                              gl.to_tensor(rank)], dtype=gl.int32, is_pure=False, pack=1)
-
-
 # ---- before and after ------------------------------------------------------------------------------------------------
 @triton.jit(do_not_specialize=["H", "NQ", "NQP"])
-def prepare(OUT, DO, LSE, DLSE, STATS, DELTA, DQ_SUM, TURNS, ob, oh, on, db, dh, dn, H, NQ, NQP,
+def prepare(OUT, DO, LSE, DLSE, STATS, DELTA, DQ_SUM, ob, oh, on, db, dh, dn, H, NQ, NQP,
             stat_scale, HEAD: tl.constexpr, D: tl.constexpr, ROWS: tl.constexpr, HAS_DLSE: tl.constexpr,
-            ZERO: tl.constexpr, ORDERED: tl.constexpr):
-    """Per query STATS = LSE times stat_scale and DELTA = dLSE - rowsum(dO * O), each (B H, NQP); DQ_SUM = 0 if ZERO,
-    and if ORDERED TURNS = 0: a counter for all, then two for every ROWS queries.
+            ZERO: tl.constexpr):
+    """Per query STATS = LSE times stat_scale and DELTA = dLSE - rowsum(dO * O), each (B H, NQP); DQ_SUM = 0 if ZERO.
 
     A row without keys, and the padding, get -inf, which makes their P zero. OUT, DO: strides of batch, head, token."""
     blocks = NQP // ROWS
@@ -111,9 +76,6 @@ def prepare(OUT, DO, LSE, DLSE, STATS, DELTA, DQ_SUM, TURNS, ob, oh, on, db, dh,
     tl.store(DELTA + at, tl.where(dead, 0.0, delta))
     if ZERO:
         tl.store(DQ_SUM + at[:, None] * D + c[None, :], tl.zeros([ROWS, D], tl.float32))
-    if ORDERED:
-        tl.store(TURNS + 1 + tl.program_id(0) * 2 + tl.arange(0, 2), tl.zeros([2], tl.int32))
-        tl.store(TURNS, 0, mask=tl.program_id(0) == 0)
 
 
 @triton.jit(do_not_specialize=["NQ", "NQP"])

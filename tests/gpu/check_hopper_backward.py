@@ -1,14 +1,13 @@
 """The Hopper backward on a GPU: every candidate against float64, then what each costs beside its peers.
 
-    python -m tests.gpu.check_hopper_backward FOLDER [--seconds 55] [--only SUBSTRING] [--cells ordered]
+    python -m tests.gpu.check_hopper_backward FOLDER [--only SUBSTRING]
 
-Appends one JSON line a check and a timing to FOLDER/results.jsonl and prints them; exit 1 if a candidate that ran is
-wrong. Each candidate is checked in a process of its own, several at once, and each ordered one timed in one of its own,
-with cuDNN as the measure of both, so one that hangs or crashes costs only itself. --cells ordered: no checks, and of
-the timings only those at N 4096 in bfloat16, in at most 35 seconds. The limit of an error is 3 times that of eager
-PyTorch in the same dtype plus the floor of its dtype. Times are CUDA events around every kernel of a backward, in
-random order, 256 MB cleared before each; TFLOP/s count 10 B H N N D, half of it when causal. Deterministic forms must
-give the same bits in every run. A peer that is not installed or refuses is named.
+Appends one JSON line a check and a timing to FOLDER/results.jsonl and prints them; exit 1 if a candidate is wrong.
+Each candidate is checked in a process of its own, several at once, so one that hangs or crashes costs only itself; then
+a process for each head size and mask times what is right. The limit of an error is 3 times that of eager PyTorch in the
+same dtype plus the floor of its dtype. Times are CUDA events around every kernel of a backward, in random order, 256 MB
+cleared before each; TFLOP/s count 10 B H N N D, half of it when causal. Two passes must give the same bits in every
+run. A peer that is not installed or refuses is named. To try a form, add it to CANDIDATES.
 """
 
 import argparse
@@ -16,14 +15,11 @@ import contextlib
 import importlib
 import json
 import os
-import queue
 import random
 import statistics
 import subprocess
 import sys
 import tempfile
-import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
@@ -37,20 +33,8 @@ DEVICE, TOKENS, HIDDEN, ROUNDS, RUNS = "cuda", 16384, 2048, 13, 12
 CELLS = [(4096, "bfloat16"), (16384, "bfloat16"), (1024, "bfloat16"), (4096, "float16")]
 HEADS = [(128, False), (128, True), (64, False), (64, True)]  # (head size, causal)
 FLOOR = {torch.float16: 5e-4, torch.bfloat16: 4e-3}
-TWO_PASSES = {128: Tuning(64, "none"),
-              64: Tuning(64, "none", consumers=3, query_consumers=3, block_n=64, query_stages=4)}
-BLOCK = {128: 64, 64: 128}  # queries a step of the ordered pass
-
-
-def candidates(head_dim, causal):
-    """Under a causal mask the later tiles of a head are short, so that they need more heads abreast."""
-    m, other = BLOCK[head_dim], 8 if causal else 2
-    return {"default": plan.ONE_PASS[head_dim], **({"reduce": Tuning(m, "reduce")} if head_dim == 64 else {}),
-            "ordered, 4": Tuning(m, "reduce", 4), f"ordered, {other}": Tuning(m, "reduce", other),
-            "ordered, 4, fenced": Tuning(m, "reduce", 4, True), "two passes": TWO_PASSES[head_dim]}
-
-
-CANDIDATES = {key: candidates(*key) for key in HEADS}
+CANDIDATES = {head_dim: {"one pass": plan.ONE_PASS[head_dim], "two passes": plan.DETERMINISTIC[head_dim]}
+              for head_dim in (128, 64)}
 # (name, batch, query heads, key heads, Nq, Nk, head size, window, dtype, dLSE)
 CALLS = [("aligned", 2, 3, 3, 512, 512, None, (-1, -1), "bfloat16", False),
          ("tails", 2, 3, 3, 1000, 1000, None, (-1, -1), "bfloat16", False),
@@ -61,15 +45,8 @@ CALLS = [("aligned", 2, 3, 3, 512, 512, None, (-1, -1), "bfloat16", False),
          ("few tokens", 1, 2, 1, 1, 3, None, (-1, -1), "float16", False)]
 
 
-FEWER = ("ordered, 2", "ordered, 8", "ordered, 4, fenced", "reduce")  # three calls: others have their code
-
-
-def calls_of(name):
-    return [CALLS[0], CALLS[3], CALLS[5]] if name in FEWER else CALLS
-
-
 def deterministic(tuning):
-    return tuning.dq_sum == "none" or tuning.ordered > 0
+    return tuning.dq_sum == "none"
 
 
 def make(batch, heads, kv_heads, nq, nk, head_dim, dtype):
@@ -128,9 +105,9 @@ def error(call, causal, tuning):
             "right": worst <= 1 and all(equal[0 if deterministic(tuning) else 1:])}
 
 
-def check(head_dim, causal, tuning, calls):
+def check(head_dim, causal, tuning):
     results = {}
-    for call in calls:
+    for call in CALLS:
         size = head_dim + call[6] if call[6] and head_dim == 64 else 96 if call[6] else head_dim
         results[call[0]] = error((*call[:6], size, *call[7:]), causal, tuning)
         print(json.dumps(results), flush=True)  # what is known if the next one hangs
@@ -194,19 +171,8 @@ def ours(q, k, v, dout, out, lse, causal, tuning):
     return call
 
 
-def finish_or_end(name, seconds=5.0):
-    """Wait for the device; end this process, saying what hangs, where that takes longer than `seconds`."""
-    event, late = torch.cuda.Event(), time.monotonic() + seconds
-    event.record()
-    while not event.query():
-        if time.monotonic() > late:
-            print(json.dumps({"not_run": f"{name} did not finish in {seconds:.0f} s"}), flush=True)
-            os._exit(1)
-        time.sleep(0.001)
-
-
 def step_times(call, rounds=5):
-    """Median microseconds of each kernel of a backward, in its place: the ordered one needs the step before it."""
+    """Median microseconds of each kernel of a backward, in its place."""
     flush = torch.empty(1 << 28, dtype=torch.int8, device=DEVICE)
     events = {}
 
@@ -244,16 +210,16 @@ def times(calls, rounds):
     return {name: (statistics.median(t), t[0], t[-1]) for name, t in taken.items()}
 
 
-def prepare_cell(head_dim, causal, n, dtype, names):
+def prepare_cell(head_dim, causal, n, dtype):
     """Inputs of a cell, the peers as calls, and those that are missing."""
     heads = HIDDEN // head_dim
     q, k, v, dout = make(TOKENS // n, heads, heads, n, n, head_dim, getattr(torch, dtype))
     calls, missing = {}, {}
     makers = {"cudnn": lambda *a: sdpa(*a, "CUDNN_ATTENTION"), "sdpa flash": lambda *a: sdpa(*a, "FLASH_ATTENTION"),
               "fa4": fa4}
-    for name in names:
+    for name, maker in makers.items():
         try:
-            call = makers[name](q, k, v, dout, causal)
+            call = maker(q, k, v, dout, causal)
             call()
             torch.cuda.synchronize()
             calls[name] = call
@@ -272,10 +238,10 @@ def prepare_cell(head_dim, causal, n, dtype, names):
     return (q, k, v, dout, out, lse), calls, missing
 
 
-def measure(cell, peers, missing, calls, tunings, steps_too):
-    """A cell's rates, ratios, spreads; steps_too: also each kernel of each candidate."""
-    began = time.monotonic()
-    head_dim, causal, n, _ = cell
+def measure(head_dim, causal, n, dtype, tunings):
+    """A cell's rates, ratios, spreads, and the time of each kernel of each candidate."""
+    tensors, peers, missing = prepare_cell(head_dim, causal, n, dtype)
+    calls = {name: ours(*tensors, causal, Tuning(**tuning)) for name, tuning in tunings.items()}
     expected = peers["cudnn"]() if "cudnn" in peers else None
     differences, same = {}, {}
     for name, call in calls.items():
@@ -290,66 +256,15 @@ def measure(cell, peers, missing, calls, tunings, steps_too):
     taken = times(peers | calls, ROUNDS)
     flops = 10 * TOKENS // n * (HIDDEN // head_dim) * n * n * head_dim / (2 if causal else 1)
     best = min((taken[name][0] for name in peers), default=None)
-    record = {"cell": [head_dim, "causal" if causal else "full", *cell[2:]], "missing": missing,
+    record = {"cell": [head_dim, "causal" if causal else "full", n, dtype], "missing": missing,
               "tflops": {name: round(flops / t[0] / 1e9, 1) for name, t in taken.items()},
               "ratio_to_best_peer": {name: round(best / taken[name][0], 3) for name in calls} if best else None,
               "spread": {name: round((t[2] - t[1]) / t[0], 3) for name, t in taken.items()},
               "ms": {name: round(t[0], 4) for name, t in taken.items()},
               "same_bits": same,
-              "difference_to_cudnn": {name: round(x, 5) for name, x in differences.items()}}
-    if steps_too:
-        record["steps_us"] = {name: step_times(call) for name, call in calls.items()}
-    return record | {"seconds": round(time.monotonic() - began, 1)}
-
-
-def serve(job):
-    """Prepare a job's cells; after a line of tunings on standard input run each once, then measure a cell a line."""
-    cells = {(n, dtype): prepare_cell(job["head_dim"], job["causal"], n, dtype, job["peers"])
-             for n, dtype in job["cells"]}
-    tunings = json.loads(sys.stdin.readline())
-    calls = {cell: {} for cell in cells}
-    for cell, (tensors, _, _) in cells.items():
-        for name, tuning in tunings.items():
-            calls[cell][name] = ours(*tensors, job["causal"], Tuning(**tuning))
-            if cell[1] == "bfloat16":  # what is compiled for float16 is compiled last
-                calls[cell][name]()
-                finish_or_end(name)
-    print(json.dumps({"ready": list(tunings)}), flush=True)
-    for line in sys.stdin:
-        request = json.loads(line)
-        n, dtype = cell = tuple(request["cell"])
-        record = measure((job["head_dim"], job["causal"], n, dtype), *cells[cell][1:], calls[cell], tunings,
-                         request["steps"])
-        print(json.dumps(record), flush=True)
-
-
-class Server:
-    """A process of `serve`, whose answers are waited for at most so long; one that is late is ended."""
-
-    def __init__(self, job, errors):
-        self.process = subprocess.Popen([sys.executable, "-m", __spec__.name, ".", "--job", json.dumps(job)],
-                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True)
-        self.lines = queue.Queue()
-        self.cells = [tuple(cell) for cell in job["cells"]]
-        threading.Thread(target=self._read, daemon=True).start()
-
-    def _read(self):
-        for line in self.process.stdout:
-            if line.startswith("{"):
-                self.lines.put(json.loads(line))
-        self.lines.put({"not_run": "the process ended"})
-
-    def ask(self, request):
-        with contextlib.suppress(OSError):  # of a process that has ended, which `answer` reports
-            self.process.stdin.write(json.dumps(request) + "\n")
-            self.process.stdin.flush()
-
-    def answer(self, seconds):
-        try:
-            return self.lines.get(timeout=max(seconds, 0.1))
-        except queue.Empty:
-            self.process.kill()
-            return {"not_run": f"no answer in {max(seconds, 0):.0f} s"}
+              "difference_to_cudnn": {name: round(x, 5) for name, x in differences.items()},
+              "steps_us": {name: step_times(call) for name, call in calls.items()}}
+    print(json.dumps(record), flush=True)
 
 
 def child(job, seconds):
@@ -371,93 +286,41 @@ def child(job, seconds):
 
 def work(job):
     if job["kind"] == "check":
-        check(job["head_dim"], job["causal"], Tuning(**job["tuning"]), job["calls"])
+        check(job["head_dim"], job["causal"], Tuning(**job["tuning"]))
     elif job["kind"] == "autograd":
         check_autograd(job["head_dim"])
     else:
-        serve(job)
+        for cell in CELLS:
+            measure(job["head_dim"], job["causal"], *cell, job["tunings"])
 
 
-def check_all(seconds, only, say):
-    """Check the candidates: (is one wrong?, names and tunings of those to time by head size and mask)."""
-    end = time.monotonic() + seconds
-    jobs = [("autograd", (head_dim, True), "autograd", None) for head_dim in BLOCK] + [
-        ("check", key, name, tuning) for key in HEADS for name, tuning in CANDIDATES[key].items() if only in name]
+def check_all(only, say):
+    """Check the candidates: (are all right?, names and tunings of those that are, by head size and mask)."""
+    jobs = [("autograd", (head_dim, True), "autograd", None) for head_dim in CANDIDATES] + [
+        ("check", key, name, tuning) for key in HEADS for name, tuning in CANDIDATES[key[0]].items() if only in name]
 
     def run(job):
-        kind, (head_dim, causal), name, tuning = job
-        return child({"kind": kind, "head_dim": head_dim, "causal": causal, "calls": calls_of(name),
-                      "tuning": tuning and asdict(tuning)}, max(5.0, min(50.0, end - time.monotonic())))
+        kind, (head_dim, causal), _, tuning = job
+        return child({"kind": kind, "head_dim": head_dim, "causal": causal, "tuning": tuning and asdict(tuning)}, 120.0)
 
-    wrong, right = False, {key: {} for key in HEADS}
-    with ThreadPoolExecutor(14) as pool:
+    right = {key: {} for key in HEADS}
+    all_right = True
+    with ThreadPoolExecutor(10) as pool:
         for (kind, key, name, tuning), (lines, why) in zip(jobs, pool.map(run, jobs)):
             results = lines[-1] if lines else {}
-            sound = all(r["right"] for r in results.values())
-            good = sound and len(results) == (len(calls_of(name)) if kind == "check" else 3)
-            wrong |= not sound
+            good = len(results) == (len(CALLS) if kind == "check" else 3) and all(r["right"] for r in results.values())
+            all_right &= good
             say({"check": [key[0], "causal" if key[1] else "full", name], "tuning": tuning and asdict(tuning),
                  "right": good, "results": results, "not_run": why})
-            if sound and "aligned" in results:  # as are the calls that are timed
+            if good and tuning:
                 right[key][name] = asdict(tuning)
-    return wrong, right
-
-
-def start(cells, peers, errors):
-    """Servers by (head size and mask, candidates): one for all that wait for nothing, one for each ordered one."""
-    servers = {}
-    for key in HEADS:
-        names = CANDIDATES[key]
-        for group in [tuple(x for x in names if not names[x].ordered), *((x,) for x in names if names[x].ordered)]:
-            ordered = names[group[0]].ordered > 0
-            job = {"kind": "serve", "head_dim": key[0], "causal": key[1], "peers": peers[:1] if ordered else peers,
-                   "cells": [cell for cell in cells if not ordered or cell[1] == "bfloat16"]}
-            servers[key, group] = Server(job, errors)
-    return servers
-
-
-def time_all(servers, right, prepared, end, say):
-    """Ask the servers for their cells, the first cell of all first; do all deterministic forms repeat their bits?
-
-    Until the time `prepared` all are waited for, so that none disturbs another; then who is ready is asked."""
-    for (key, group), server in servers.items():
-        server.ask({name: right[key][name] for name in group if name in right[key]})
-    open_cells = [(cell, name) for cell in CELLS for name, server in servers.items() if cell in server.cells]
-    preparing, ready, good = set(servers), set(), True
-    while time.monotonic() < end - 1 and (left := [x for x in open_cells if x[1] in preparing | ready]):
-        for name in [name for name in servers if name in preparing and not servers[name].lines.empty()]:
-            preparing.remove(name)
-            if (answer := servers[name].answer(1)).get("ready"):
-                ready.add(name)
-            elif "ready" not in answer:
-                say({"server": described(name)} | answer)
-        now = [x for x in left if x[1] in ready]
-        if not now or (preparing and time.monotonic() < prepared):
-            time.sleep(0.02)
-            continue
-        cell, name = now[0]
-        open_cells.remove(now[0])
-        servers[name].ask({"cell": cell, "steps": cell == CELLS[0]})
-        record = servers[name].answer(min(12.0, end - time.monotonic()))
-        good &= all(record.get("same_bits", {}).values())
-        if "cell" not in record:
-            ready.remove(name)  # its other cells are lost with it
-        say(record if "cell" in record else {"cell": cell, "server": described(name)} | record)
-    say({"seconds_left": round(end - time.monotonic(), 1), "not_timed": [[*x, described(y)] for x, y in open_cells]})
-    return good
-
-
-def described(server):
-    (head_dim, causal), names = server
-    return [head_dim, "causal" if causal else "full", *names]
+    return all_right, right
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--seconds", type=float, default=55)
     parser.add_argument("--only", default="", help="candidates whose name has this")
-    parser.add_argument("--cells", choices=["all", "ordered"], default="all")
     parser.add_argument("--job")
     args = parser.parse_args()
     if args.job:
@@ -467,8 +330,6 @@ def main():
     if not torch.cuda.is_available():
         parser.error("this check needs an NVIDIA GPU that torch can use")
     args.folder.mkdir(parents=True, exist_ok=True)
-    short = args.cells == "ordered"
-    end = time.monotonic() + (min(30.0, args.seconds) if short else args.seconds)  # and 5 to begin
     log = (args.folder / "results.jsonl").open("a")
 
     def say(record):
@@ -476,19 +337,15 @@ def main():
         log.flush()
         print(json.dumps(record), flush=True)
 
-    errors = (args.folder / "errors.txt").open("w")
-    peers = ["cudnn"] if short else ["cudnn", "sdpa flash", "fa4"]
-    servers = start(CELLS[:1] if short else CELLS, peers, errors)
-    wrong, right = False, {key: {name: asdict(tuning) for name, tuning in CANDIDATES[key].items()
-                                 if args.only in name} for key in HEADS}
-    if not short:
-        wrong, right = check_all(end - 22 - time.monotonic(), args.only, say)
-    say({"device": torch.cuda.get_device_name(), "torch": torch.__version__,
-         "seconds_left_after_checks": round(end - time.monotonic(), 1)})
-    good = time_all(servers, right, end - (8 if short else 15), end, say)
-    for server in servers.values():
-        server.process.kill()
-    return int(wrong or not good)
+    say({"device": torch.cuda.get_device_name(), "torch": torch.__version__})
+    good, right = check_all(args.only, say)
+    for (head_dim, causal), tunings in right.items():
+        job = {"kind": "time", "head_dim": head_dim, "causal": causal, "tunings": tunings}
+        lines, why = child(job, 120.0)
+        for record in [*lines, *([{"not_timed": [head_dim, causal], "why": why}] if why else [])]:
+            good &= all(record.get("same_bits", {}).values())
+            say(record)
+    return int(not good)
 
 
 if __name__ == "__main__":

@@ -15,16 +15,12 @@ from kernels.errors import UnsupportedCall
 
 # dtype, head size, Nq, Nk, query heads a key head, left, right, names of Tuning that replace those of the table
 TWO = {"dq_sum": "none"}
-ORDERED = {128: {"block_m": 64, "dq_sum": "reduce", "ordered": 2},
-           64: {"block_m": 128, "dq_sum": "reduce", "ordered": 2, "consumers": 2}}
 CONFIGURATIONS = [
     ("bfloat16", 128, 1024, 1024, 1, -1, -1, {}), ("bfloat16", 128, 1024, 1024, 1, -1, 0, {}),
     ("bfloat16", 64, 1024, 1024, 1, -1, -1, {}), ("bfloat16", 64, 1024, 1024, 1, -1, 0, {}),
     ("float16", 96, 1000, 777, 2, -1, 0, {}), ("bfloat16", 40, 1000, 777, 1, 100, 50, {}),
-    ("bfloat16", 128, 1024, 1024, 1, -1, 0, TWO), ("float16", 64, 1000, 777, 2, -1, 0, TWO),
-    ("bfloat16", 128, 1024, 1024, 1, -1, -1, ORDERED[128]), ("bfloat16", 128, 1000, 777, 2, 100, 50, ORDERED[128]),
-    ("bfloat16", 64, 1024, 1024, 1, -1, 0, ORDERED[64])]
-SPILLS = {1: 2, 3: 2, 4: 8, 5: 8, 8: 4, 9: 20, 10: 8}  # instructions on local memory in a step, at most
+    ("bfloat16", 128, 1024, 1024, 1, -1, 0, TWO), ("float16", 64, 1000, 777, 2, -1, 0, TWO)]
+SPILLS = {1: 2, 3: 2, 4: 8, 5: 8}  # instructions on local memory in a step, at most
 WARPGROUP = 11  # arrivals and waits in a sound loop; where ptxas runs the products one after another there are over 20
 
 
@@ -94,7 +90,6 @@ def test_machine_code(index, compiled):
         assert len(re.findall(rf"USETMAXREG\.TRY_ALLOC\.CTAPOOL UP0, {asked} ", sass)) == consumers
         assert bool(re.search(r"\bREDG\.E\.ADD\.F32", sass)) == (chosen.dq_sum == "atomic")
         assert bool(re.search(r"\bUTMAREDG\b", sass)) == (chosen.dq_sum == "reduce")
-        assert bool(re.search(r"\bREDG?\.E\.ADD\.STRONG", sass)) == (chosen.ordered > 0)  # a turn passed on
     other = "finish" if chosen.dq_sum == "none" else "queries"
     assert other not in {stage for i, stage in compiled if i == str(index)}
 
@@ -131,16 +126,14 @@ def test_statistics(device):
     lse[1, 2, 7] = float("-inf")
     stats = torch.full((2, 6, 128), float("nan"), device=device)
     sums = torch.full((6 * 128, 64), float("nan"), device=device)
-    turns = torch.full((1 + 6 * 2 * 2 + 1,), 7, dtype=torch.int32, device=device)
-    hopper_backward_sums.prepare[(6 * 2,)](out, dout, lse, dlse, stats[0], stats[1], sums, turns, *out.stride()[:3],
+    hopper_backward_sums.prepare[(6 * 2,)](out, dout, lse, dlse, stats[0], stats[1], sums, *out.stride()[:3],
                                       *dout.stride()[:3], 3, 100, 128, -1 / 0.25, HEAD=40, D=64, ROWS=64,
-                                      HAS_DLSE=True, ZERO=True, ORDERED=True)
+                                      HAS_DLSE=True, ZERO=True)
     delta = dlse - (out * dout).sum(-1)
     delta[1, 2, 7] = 0
     torch.testing.assert_close(stats[0].view(2, 3, 128)[..., :100], (-4 * lse).masked_fill(lse.isinf(), -torch.inf))
     torch.testing.assert_close(stats[1].view(2, 3, 128)[..., :100], delta)
     assert (stats[0][:, 100:] == -torch.inf).all() and (stats[1][:, 100:] == 0).all() and (sums == 0).all()
-    assert turns.tolist() == [0] * 25 + [7]
 
 
 def test_what_it_does_not_take():
@@ -155,8 +148,8 @@ def test_what_it_does_not_take():
     assert "not a multiple of 16" in plan.obstacle(q, k[..., 1:, :][..., 1:], k)
     with pytest.raises(UnsupportedCall, match="deterministic=True"):
         plan.choose(q, deterministic=True, tuning={"dq_sum": "atomic"})
-    with pytest.raises(UnsupportedCall, match="ordered pass"):
-        plan.choose(q, deterministic=True, tuning={"dq_sum": "atomic", "ordered": 2})
+    with pytest.raises(UnsupportedCall, match='block_m 64 with dq_sum "reduce"'):
+        plan.choose(q, deterministic=False, tuning={"dq_sum": "reduce"})
 
 
 def test_stages():
