@@ -31,8 +31,8 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 __all__ = ["DTYPES", "NAMED_BARRIERS", "GluonASTSource", "TensorDescriptor", "constexpr_function", "fence_async_shared",
-           "gl", "gluon", "mbarrier", "named_arrive", "named_sync", "partition_barrier", "tma_load", "tma_reduce_add", "tma_store",
-           "tma_store_wait", "warpgroup_mma", "warpgroup_mma_wait"]
+           "gl", "gluon", "mbarrier", "named_arrive", "named_sync", "partition_barrier", "tma_load", "tma_reduce_add",
+           "tma_store", "tma_store_wait", "warpgroup_mma", "warpgroup_mma_wait"]
 
 DTYPES = {torch.float16: gl.float16, torch.bfloat16: gl.bfloat16, torch.float32: gl.float32,
           torch.float8_e4m3fn: gl.float8e4nv}

@@ -1,4 +1,5 @@
-"""Attention forward for Hopper (sm_90) with float8 e4m3 inputs, in Triton's Gluon dialect.
+"""The attention forward for Hopper (sm_90) with float8 e4m3 inputs, in Gluon, after FlashAttention-3 (Shah et al. 2024,
+arXiv 2407.08608). Q (B, H, Nq, D), K and V (B, Hk, Nk, D), Hk dividing H; out bfloat16, the natural-log LSE float32.
 
 Two kernels. `transpose` writes V as (B·Hk, D, Nk), keys innermost: float8 matrix products of Hopper (QGMMA) read both
 operands along the summed dimension, and P·V sums over keys. `forward` is persistent and warp-specialised: one warp
@@ -46,9 +47,10 @@ ROW_FIELD, HEAD_FIELD, ROW_SHIFT, HEAD_SHIFT = (
 
 
 @gluon.jit
-def _grid_control(CODE: gl.constexpr):
-    """An instruction of programmatic dependent launch."""
-    gl.inline_asm_elementwise(CODE + " mov.b32 $0, 0;", "=r,~{memory}", [], dtype=gl.int32, is_pure=False, pack=1)
+def _wait_for_turned_v():
+    """Wait for the end of the kernel before this one, under which it may have started."""
+    gl.inline_asm_elementwise("griddepcontrol.wait; mov.b32 $0, 0;", "=r,~{memory}", [], dtype=gl.int32, is_pure=False,
+                              pack=1)
 
 
 # ---- V with its keys innermost -----------------------------------------------------------------------------------
@@ -63,12 +65,10 @@ def _turned(head_dim, keys):
 
 @gluon.jit(do_not_specialize=["kv_heads", "nk"])
 def transpose(v, out, stride_b, stride_h, stride_n, kv_heads, nk, padded_nk, HEAD_DIM: gl.constexpr,
-              KEYS: gl.constexpr, EARLY: gl.constexpr):
+              KEYS: gl.constexpr):
     """v: bytes (B, Hk, Nk, D) -> out (B·Hk, D, padded_nk), zeros from nk on; KEYS keys of a head a program.
 
     A thread holds 16 keys of 16 columns, read and written in pieces of 16 bytes; shared memory takes no part."""
-    if EARLY:  # `forward` may start on a multiprocessor that has no more of this to do
-        _grid_control("griddepcontrol.launch_dependents;")
     ACROSS: gl.constexpr = HEAD_DIM // 16
     source: gl.constexpr = gl.BlockedLayout([16, 16], [32 // ACROSS, ACROSS], [gl.num_warps(), 1], [1, 0])
     target: gl.constexpr = _turned(HEAD_DIM, KEYS)
@@ -141,8 +141,8 @@ def _load(sources, barriers, rings, scales, call, C: gl.constexpr):
     step = 0
     turn = 0
     word = gl.load(tiles)
-    if C.overlap and not C.early:
-        _grid_control("griddepcontrol.wait;")
+    if C.overlap:
+        _wait_for_turned_v()
     while word >= 0:
         row, head, batch, kv_head, kv_all = _tile(word, call, C)
         blocks = gl.maximum(_key_blocks(row + CONSUMERS * ROWS, nq, nk, C), 1)
@@ -152,8 +152,6 @@ def _load(sources, barriers, rings, scales, call, C: gl.constexpr):
             mbarrier.wait(q_free.index(c), (turn & 1) ^ 1)
             mbarrier.expect(q_full.index(c), q_source.block_type.nbytes)
             tma_load(q_source, [batch, head, row + c * ROWS, 0], q_full.index(c), q_ring.index(c))
-        if C.early:  # the first wait is for turned V; the others are over at once
-            _grid_control("griddepcontrol.wait;")
         for block in range(1, blocks):
             _fill(k_source, [batch, kv_head, last - block * BN, 0], k_full, k_free, k_ring, step + 1, C)
             _fill(v_source, [kv_all, 0, last - (block - 1) * BN], v_full, v_free, v_ring, step, C)

@@ -1,8 +1,8 @@
-"""Float8 (e4m3) attention on Hopper: what is supported, the configuration, and the launch of kernels.hopper_fp8.
+"""Float8 (e4m3) attention on Hopper: what is supported, the configuration, and the launches of kernels.hopper_fp8.
 
 A float8 tensor x stands for x · x_scale. A scale is a positive float32 tensor on the tensor's device: of one element
 (per tensor), (B, heads) (per head) or (B, heads, ⌈N / 128⌉) (per head and block of 128 rows); None is 1.
-The output is bfloat16.
+The output is bfloat16. What was measured stands at the end.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ class Config:
     consumers: warpgroups of 64 query rows. block_n: keys a step; stages: of the rings of K and of V. q_registers: Q as
     an operand in registers. values_first: P·V is over before the next scores begin, with the fewest registers live;
     else its wait stands after their softmax. turns: consumers issue products in turns. overlap: start under the end of
-    the kernel that turns V (programmatic dependent launch). early, with the latter: start on each multiprocessor that
-    has no more V to turn, and read Q and K before the wait. causal; edge: a consumer's diagonal may cross two blocks.
+    the kernel that turns V (programmatic dependent launch). causal; edge: a consumer's diagonal may cross two blocks.
     block_scales: k or v has a scale a block.
     """
 
@@ -40,7 +39,6 @@ class Config:
     values_first: bool = False
     turns: bool = True
     overlap: bool = False
-    early: bool = False
     causal: bool = False
     edge: bool = False
     block_scales: bool = False
@@ -140,7 +138,7 @@ def launches(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tenso
     return [
         (hopper_fp8.transpose, (padded // KEYS, batch * kv_heads),
          (v.view(torch.uint8), turned.view(torch.uint8), *v.stride()[:3], kv_heads, nk, padded),
-         {"HEAD_DIM": d, "KEYS": KEYS, "EARLY": config.early, "num_warps": KEYS * d // 8192}),
+         {"HEAD_DIM": d, "KEYS": KEYS, "num_warps": KEYS * d // 8192}),
         (hopper_fp8.forward, (programs,),
          (source(q, [1, 1, 64, d]), source(k, [1, 1, config.block_n, d]), source(turned, [1, d, config.block_n]),
           source(out, [1, 1, 64, d]), *(value for one in scales for value in one), lse, tiles, tiles.shape[1],
@@ -170,9 +168,15 @@ def forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, q_scale: torch
     return out, lse if return_lse else None
 
 
-# What was tried. Measured on an H200 (Triton 3.6, PyTorch 2.11), 16,384 tokens of 2,048, the transposition counted and
-# L2 flushed: rates over those of FlashAttention-3 in float8, at 4,096, 16,384 and 1,024 tokens a sequence.
+# Measured: one H200, Triton 3.6, torch 2.11, 16,384 tokens in all, hidden size 2048, L2 flushed, the transposition of V
+# counted. TFLOP/s at N 4k / 16k, in brackets over FlashAttention-3 in float8 (fa3_fwd 0.0.3):
+#   head size 128, full    988 / 1071 (1.069 / 1.078)    causal    835 / 1026 (1.005 / 1.031)
+#   head size 64, full     563 / 608  (0.931 / 0.889)    causal    508 / 610  (0.963 / 0.953)
+# What limits it. Head size 128, up to N 4k: the transposition, and under a causal mask the diagonal's blocks; at 16k no
+# single unit (derived: 0.74 of the 1,442 TFLOP/s of a product of 8192 cubed, 0.51 of the rate of exponentials). Head
+# size 64: the softmax, since the rate is that of bfloat16, whose products take twice the time. Next: see the end.
 #
+# What was tried: rates over those of FlashAttention-3, with every form in one process, at N 4,096, 16,384 and 1,024.
 #                                               full                  causal
 # head size 128: three consumers                1.072  1.103  0.942   1.001  1.029  0.887    chosen
 #   three, no turns                             1.020  1.050  0.907   0.961  0.993  0.894
@@ -193,7 +197,9 @@ def forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, q_scale: torch
 #   (instead of 64 additions a block)           size, of the LSE up to 1.8; with P the identity rows 8 to 15 of each 16
 #                                               are wrong, the others right. Cause not found
 # and powers of two by the bits of scores       WRONG with it, never measured alone
-# Not built, or compiled only:
+# Not built, or compiled only, so not measured:
+# an earlier start: on each multiprocessor     predicted: 2 to 3 of the transposition's 23 µs
+#   without more V to turn, Q and K read first
 # V turned by a warpgroup of the kernel         a layout of Gluon moves one dimension a lane, so reads or writes of
 #                                               shared memory conflict four times; about 770 of 1,400 cycles a block,
 #                                               and each tile of queries turns V again
@@ -209,8 +215,7 @@ def forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, q_scale: torch
 # 12 % of N 1k. It is the same at all head sizes and lengths, so neither its layouts nor its waves (1.6 of 10 programs a
 # multiprocessor by registers, 160 KB of loads in flight each) set it; derived: 67 MB through HBM at 4.8 TB/s are 14 µs,
 # and the flush leaves up to 50 MB in L2 to be written back first, which a forward without it would wait for too. Its
-# instructions are 16 loads, 16 stores and 192 PRMT for 256 bytes a thread: about 2 µs. Next: `early` hides the launch,
-# the first reads and the uneven end (expected 2 to 3 µs); a copy of V of the same size, timed beside it, is its floor.
+# instructions are 16 loads, 16 stores and 192 PRMT for 256 bytes a thread: about 2 µs. Next: the earlier start.
 #
 # Head size 64 is limited by exponentials and the instructions around them: predicted, a block of 64 x 128 scores is 512
 # cycles of MUFU and 128 of QGMMA, and 424 instructions a warp; it takes about 800 cycles (derived from N 16k, full,
