@@ -1,12 +1,12 @@
 """Check every form of the Hopper forward on this GPU, then time those that are right beside their peers.
 
-    python -m tests.gpu.check_hopper FOLDER [--seconds 100] [--cells NAMES]
+    python -m tests.gpu.check_hopper FOLDER [--seconds 100] [--forms NAMES]
 
 Checks run in processes of their own, several at a time, each with a time limit: a hang or a crash costs one form. Then
 each cell runs its forms and peers in one process, in random order, L2 flushed before each call and a round's calls
 queued before the first begins; medians of CUDA-event times. One JSON line a check and a cell, also in
-FOLDER/results.jsonl. NAMES: forms to check, with commas between; "packed" is timed on packed sequences, "chosen" on
-the others.
+FOLDER/results.jsonl. NAMES: of FORMS, with commas between, all by default; those of TIMED are timed, "packed" on packed
+sequences.
 """
 
 from __future__ import annotations
@@ -28,15 +28,14 @@ from typing import Any
 
 TOKENS, HIDDEN = 16_384, 2_048
 PEERS = ("sdpa_flash", "sdpa_cudnn", "fa3", "fa4")
-SECONDS = {"packed": 25, "packed_alone": 25}  # of a process that checks a form, else 75; of the times of packed alone
+CHECK_SECONDS = 75  # of a process that checks a form
 FLOOR = {"float16": 5e-4, "bfloat16": 4e-3}
 # What a form changes in the configuration that kernels.hopper_plan.choose gives, packed that of kernels.hopper_varlen
 FORMS: dict[str, dict[str, Any]] = {
-    "max": {"fixed": False}, "fixed": {"late": False}, "late": {"late": True},
-    "two": {"consumers": 2, "ahead": True}, "three": {"consumers": 3, "ahead": False}, "packed": {},
-    "packed_alone": {"ahead": False}}
+    "chosen": {}, "packed": {}, "max": {"fixed": False}, "fixed": {"late": False}, "late": {"late": True},
+    "two": {"consumers": 2, "ahead": True}, "three": {"consumers": 3, "ahead": False}}
 FORMS_OF = {64: ("max", "two", "three"), 128: ("max", "fixed", "late")}
-TIMED = ("chosen",)  # the others are right, and were timed: kernels.hopper_plan has what they gave
+TIMED = ("chosen", "packed")  # kernels.hopper_plan has what the others gave
 # name: dtype, batch, heads, key heads, Nq, Nk, D, causal, window, how the tensors lie
 ODD = [(1, 2, 2, n, n, causal, (-1, -1)) for n in (64, 77, 1000, 3001, 4097) for causal in (False, True)]
 SHAPES = [(1, 4, 1, 113, 203, True, (-1, -1)), (2, 4, 2, 1023, 1024, True, (-1, -1)), (1, 2, 2, 3, 799, True, (-1, -1)),
@@ -65,19 +64,16 @@ def jobs() -> list[dict[str, Any]]:
                 (40, True, "plain"), (96, False, "plain"), (192, True, "plain"), (256, False, "plain"),
                 (64, True, "tokens"), (128, False, "fused"), (128, True, "tokens"), (8, True, "plain"))]
             + [(1, 2, 2, 2100, 2100, causal, (-1, -1), 64, dtype, "plain") for causal in (False, True)]})
-    for head_dim, form in ((128, "max"), (64, "max")):
-        found.append({"form": form, "head_dim": head_dim, "cases": [
-            (1, 2, 2, 2304, 2304, causal, (-1, -1), head_dim, "float16", "plain") for causal in (False, True)]})
     for head_dim in (128, 64):
+        found.append({"form": "max", "head_dim": head_dim, "cases": [
+            (1, 2, 2, 2304, 2304, causal, (-1, -1), head_dim, "float16", "plain") for causal in (False, True)]})
         found.append({"form": "chosen", "head_dim": head_dim, "cases": [
             (1, 8, 2, 2304, 2304, False, (-1, -1), head_dim, "bfloat16", "plain"),
             (1, 8, 2, 2304, 2304, True, (-1, -1), head_dim, "bfloat16", "plain"),
             (1, 8, 8, 2304, 2304, True, (1023, 0), head_dim, "bfloat16", "plain")]})
     pairs = [PACKED[i:i + 2] for i in range(0, len(PACKED), 2)]
-    alone = [(PACKED[0], PACKED[4]), (PACKED[1], PACKED[3])]  # a configuration each
     for form, head_dim, dtype, parts in (
             ("packed", 128, "bfloat16", pairs), ("packed", 64, "bfloat16", pairs),
-            ("packed_alone", 128, "bfloat16", alone), ("packed_alone", 64, "bfloat16", alone),
             ("packed", 256, "bfloat16", pairs[2:]), ("packed", 128, "float16", pairs[1:3])):
         found += [{"form": form, "head_dim": head_dim, "dtype": dtype, "cases": part} for part in parts]
     found.append({"form": "chosen", "head_dim": 1, "cases": [
@@ -155,24 +151,22 @@ def run_form(form: str, q: Any, k: Any, v: Any, causal: bool, window: tuple[int,
 
 
 def configured(form: str, config: Any) -> Any:
-    return config if form == "chosen" else replace(config, **FORMS[form])
+    return replace(config, **FORMS[form])
 
 
 def check(job: dict[str, Any]) -> None:
     """Print one line a case: errors of out and lse against float64, and eager's."""
     import torch
 
-    if job["form"].startswith("packed"):
+    if job["form"] == "packed":
         return check_packed(job)
     for case in job["cases"]:
         nq, nk, causal, window, dtype, lay = *case[3:6], tuple(case[6]), *case[8:]
         q, k, v = tensors(case)
-        started = time.time()
         out, lse = run_form(job["form"], q, k, v, causal, window)
         again, _ = run_form(job["form"], q, k, v, causal, window)
         torch.cuda.synchronize()
-        line: dict[str, Any] = {"check": job["form"], "case": case, "seconds": round(time.time() - started, 1),
-                                "same": bool(torch.equal(out, again))}
+        line: dict[str, Any] = {"check": job["form"], "case": case, "same": bool(torch.equal(out, again))}
         if lay == "large":
             with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.FLASH_ATTENTION):
                 peer = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
@@ -216,14 +210,11 @@ def packed_tensors(lengths: Any, key_lengths: Any, heads: int, kv_heads: int, he
     return q, k, v, cu_q, cu_k
 
 
-def run_packed(form: str, q: Any, k: Any, v: Any, cu_q: Any, cu_k: Any, max_q: int, max_k: int, on: Any
-               ) -> tuple[Any, Any]:
-    """out and lse of a packed form."""
+def run_packed(q: Any, k: Any, v: Any, cu_q: Any, cu_k: Any, max_q: int, max_k: int, on: Any) -> tuple[Any, Any]:
+    """out and lse of packed sequences."""
     from kernels import hopper_varlen
 
-    alike = hopper_varlen.are_alike(cu_q, cu_k, max_q, max_k)
-    config = configured(form, hopper_varlen.choose(q, k, max_k, on, alike=alike))
-    return hopper_varlen.forward(q, k, v, cu_q, cu_k, max_q, max_k, scale=q.shape[2]**-0.5, options=on, config=config)
+    return hopper_varlen.forward(q, k, v, cu_q, cu_k, max_q, max_k, scale=q.shape[2]**-0.5, options=on)
 
 
 def check_packed(job: dict[str, Any]) -> None:
@@ -244,13 +235,13 @@ def check_packed(job: dict[str, Any]) -> None:
         q[ends[most]:ends[most + 1]].abs_()
         k[key_ends[most]] = 30
         on = Options(left=window[0], right=0 if causal else window[1])
-        results = [run_packed(job["form"], q, k, v, cu_q, cu_k, max(lengths), max(key_lengths), on) for _ in range(2)]
+        results = [run_packed(q, k, v, cu_q, cu_k, max(lengths), max(key_lengths), on) for _ in range(2)]
         torch.cuda.synchronize()
         out, lse = results[0]
         kept = slice(0, ends[lost])
         line: dict[str, Any] = {"check": job["form"], "case": [lengths, key_lengths, causal, window, d, dtype],
                                 "same": bool(torch.equal(out[kept], results[1][0][kept])), "error": 0.0,
-                                "lse_error": 0.0, "ok": True, "seconds": 0.0}
+                                "lse_error": 0.0, "ok": True}
         for s in range(lost):
             rows, keys = slice(ends[s], ends[s + 1]), slice(key_ends[s], key_ends[s + 1])
             if ends[s] == ends[s + 1]:
@@ -280,7 +271,7 @@ def checked(job: dict[str, Any]) -> list[dict[str, Any]]:
     process = subprocess.Popen([sys.executable, "-m", "tests.gpu.check_hopper", "--job", json.dumps(job)], text=True,
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     try:
-        text, errors = process.communicate(timeout=SECONDS.get(job["form"], 75))
+        text, errors = process.communicate(timeout=CHECK_SECONDS)
         end = f"exit {process.returncode}"
     except subprocess.TimeoutExpired:
         process.kill()
@@ -313,8 +304,6 @@ def cells() -> list[dict[str, Any]]:
                           "heads": HIDDEN // head_dim, "kv_heads": HIDDEN // head_dim})
     found[4:4] = [{"n": 0, "head_dim": 128, "causal": causal, "dtype": "bfloat16", "window": (-1, -1), "heads": 16,
                    "kv_heads": 16} for causal in (False, True)]  # packed
-    found.append({"n": 4096, "head_dim": 256, "causal": False, "dtype": "bfloat16", "window": (-1, -1), "heads": 8,
-                  "kv_heads": 8})
     return found
 
 
@@ -324,144 +313,105 @@ def flops(cell: dict[str, Any]) -> float:
     if not n:
         pairs = sum(m * (m + 1) // 2 if cell["causal"] else m * m for m in LENGTHS)
         return 4.0 * cell["head_dim"] * pairs * cell["heads"]
-    pairs = n * n if not cell["causal"] else n * (n + 1) // 2
-    if left >= 0:
-        pairs -= (n - left - 1) * (n - left) // 2
+    pairs = n * (n + 1) // 2 if cell["causal"] else n * n
+    pairs -= (n - left - 1) * (n - left) // 2 if left >= 0 else 0
     return 4.0 * cell["head_dim"] * pairs * cell["heads"] * (TOKENS // n)
 
 
-def candidates(cell: dict[str, Any], right: set[tuple[str, int]]
-               ) -> tuple[dict[str, Callable[[], Any]], dict[str, str]]:
-    """Callables by name, and why others are missing."""
+def peer(name: str, tokens: list[Any], causal: bool) -> Callable[[], Any]:
+    """Another library's call on (B, N, H, D), giving (B, H, N, D)."""
     import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    q, k, v = (x.transpose(1, 2) for x in tokens)
+    grouped = {"enable_gqa": True} if q.shape[1] != k.shape[1] else {}
+
+    def sdpa() -> Any:
+        with sdpa_kernel({"sdpa_flash": SDPBackend.FLASH_ATTENTION, "sdpa_cudnn": SDPBackend.CUDNN_ATTENTION}[name]):
+            return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal, **grouped)
+
+    def flash() -> Any:
+        result = attention_of(*tokens, causal=causal)
+        return (result[0] if isinstance(result, tuple) else result).transpose(1, 2)
+
+    if name.startswith("sdpa"):
+        q, k, v = (x.contiguous() for x in (q, k, v))
+        return sdpa
+    attention_of = importlib.import_module({"fa3": "fa3_fwd_interface", "fa4": "flash_attn.cute"}[name]).flash_attn_func
+    return flash
+
+
+def candidates(cell: dict[str, Any]) -> dict[str, Callable[[], Any]]:
+    """What makes the call of each form and peer of a cell, by name."""
+    import torch
 
     from kernels import hopper, hopper_plan
     from kernels.options import Options
 
-    if not cell["n"]:
-        return packed_candidates(cell, right)
     n, d, causal = cell["n"], cell["head_dim"], cell["causal"]
     left, window_right = cell["window"][0], 0 if causal else cell["window"][1]
     torch.manual_seed(0)
-    q, k, v = (torch.randn(TOKENS // n, heads, n, d, device="cuda", dtype=getattr(torch, cell["dtype"]))
-               for heads in (cell["heads"], cell["kv_heads"], cell["kv_heads"]))
-    found: dict[str, Callable[[], Any]] = {}
-    missing: dict[str, str] = {}
-    processors = torch.cuda.get_device_properties(0).multi_processor_count
-    plain = left < 0 and cell["heads"] == cell["kv_heads"] == HIDDEN // d and d <= 128
-    forms = tuple(form for form in TIMED if form != "chosen" and plain and form in FORMS_OF[d])
-    seen = []
-    for form in ("chosen", *forms):
-        if form != "chosen" and (form, d) not in right:
-            missing[form] = "not right, or not checked"
-            continue
+    tokens = [torch.randn(TOKENS // n, n, heads, d, device="cuda", dtype=getattr(torch, cell["dtype"]))
+              for heads in (cell["heads"], cell["kv_heads"], cell["kv_heads"])]
+    q, k, v = (x.transpose(1, 2).contiguous() for x in tokens)
+
+    def ours(form: str) -> Callable[[], Any]:
         config = configured(form, hopper_plan.choose(q, k, Options(left=left, right=window_right)))
-        if config in seen:
-            continue
-        seen.append(config)
         out, lse = torch.empty_like(q), torch.empty(q.shape[:3], device="cuda")
-        try:
-            grid, arguments, options = hopper.launch(q, k, v, out, lse, config, scale=d**-0.5, left=left,
-                                                     right=window_right, processors=processors)
-            kernel = hopper._forward[grid]
+        grid, arguments, options = hopper.launch(
+            q, k, v, out, lse, config, scale=d**-0.5, left=left, right=window_right,
+            processors=torch.cuda.get_device_properties(0).multi_processor_count)
+        return lambda: (hopper._forward[grid](*arguments, **options), out)[1]
 
-            def call(kernel: Any = kernel, arguments: Any = arguments, options: Any = options, out: Any = out) -> Any:
-                kernel(*arguments, **options)
-                return out
-
-            call()
-            torch.cuda.synchronize()
-            found[form] = call
-        except Exception as error:
-            missing[form] = str(error)[:200]
-    if left >= 0:
-        return found, missing
-    grouped = {"enable_gqa": True} if cell["heads"] != cell["kv_heads"] else {}
-    for name, backend in (("sdpa_flash", SDPBackend.FLASH_ATTENTION), ("sdpa_cudnn", SDPBackend.CUDNN_ATTENTION)):
-        def peer(backend: Any = backend) -> Any:
-            with sdpa_kernel(backend):
-                return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal, **grouped)
-        try:
-            peer()
-            found[name] = peer
-        except Exception as error:
-            missing[name] = str(error)[:200]
-    try:
-        flash3 = importlib.import_module("fa3_fwd_interface").flash_attn_func
-        tokens = [x.transpose(1, 2).contiguous() for x in (q, k, v)]
-
-        def third() -> Any:
-            result = flash3(*tokens, causal=causal)
-            return (result[0] if isinstance(result, tuple) else result).transpose(1, 2)
-
-        third()
-        found["fa3"] = third
-    except Exception as error:
-        missing["fa3"] = f"{type(error).__name__}: {error}"[:200]
-    try:
-        flash4 = importlib.import_module("flash_attn.cute").flash_attn_func
-        rows = [x.transpose(1, 2).contiguous() for x in (q, k, v)]
-
-        def fourth() -> Any:
-            result = flash4(*rows, causal=causal)
-            return (result[0] if isinstance(result, tuple) else result).transpose(1, 2)
-
-        fourth()
-        found["fa4"] = fourth
-    except Exception as error:
-        missing["fa4"] = f"{type(error).__name__}: {error}"[:200]
-    return found, missing
+    forms = [form for form in TIMED if form == "chosen" or form in FORMS_OF.get(d, ())]
+    peers = PEERS if left < 0 and window_right <= 0 else ()
+    return {form: lambda form=form: ours(form) for form in forms} | {
+        name: lambda name=name: peer(name, tokens, causal) for name in peers}
 
 
-def packed_candidates(cell: dict[str, Any], right: set[tuple[str, int]]
-                      ) -> tuple[dict[str, Callable[[], Any]], dict[str, str]]:
-    """As `candidates`, of packed sequences; the reference is a plain call a sequence."""
-    import torch
-
+def packed_candidates(cell: dict[str, Any]) -> dict[str, Callable[[], Any]]:
+    """As `candidates`, of packed sequences."""
     from kernels import varlen
     from kernels.options import Options
     from kernels.plan import Tuning
 
     d, causal, longest = cell["head_dim"], cell["causal"], max(LENGTHS)
     q, k, v, cu, _ = packed_tensors(LENGTHS, LENGTHS, cell["heads"], cell["kv_heads"], d, cell["dtype"])
-    on, scale = Options(right=0 if causal else -1), d**-0.5
-    found: dict[str, Callable[[], Any]] = {}
-    missing: dict[str, str] = {}
-    for name in ("packed", "packed_alone", "flash2", "fa3"):
-        if name.startswith("packed") and (name, d) not in right:
-            missing[name] = "not right, or not checked"
-            continue
+    on = Options(right=0 if causal else -1)
 
-        def call(name: str = name) -> Any:
-            if name.startswith("packed"):
-                return run_packed(name, q, k, v, cu, cu, longest, longest, on)[0]
-            if name == "flash2":
-                return varlen.forward(q, k, v, cu, cu, longest, Tuning(64, 64, 8, 2), scale=scale, options=on)[0]
-            flash3 = importlib.import_module("fa3_fwd_interface").flash_attn_varlen_func
-            result = flash3(q, k, v, cu, cu, longest, longest, causal=causal)
-            return result[0] if isinstance(result, tuple) else result
+    def flash3() -> Any:
+        result = importlib.import_module("fa3_fwd_interface").flash_attn_varlen_func(
+            q, k, v, cu, cu, longest, longest, causal=causal)
+        return result[0] if isinstance(result, tuple) else result
 
-        try:
-            call()
-            torch.cuda.synchronize()
-            found[name] = call
-        except Exception as error:
-            missing[name] = f"{type(error).__name__}: {error}"[:200]
-    return found, missing
+    calls: dict[str, Callable[[], Any]] = {
+        "flash2": lambda: varlen.forward(q, k, v, cu, cu, longest, Tuning(64, 64, 8, 2), scale=d**-0.5, options=on)[0],
+        "packed": lambda: run_packed(q, k, v, cu, cu, longest, longest, on)[0], "fa3": flash3}
+    return {name: lambda call=call: call for name, call in calls.items()}
 
 
-def time_cells(folder: Path, seconds: float, right: set[tuple[str, int]], names: list[str]) -> None:
+def time_cells(folder: Path, seconds: float, wrong: set[tuple[str, int]], names: list[str]) -> None:
     import torch
 
     deadline = time.time() + seconds
     flush = torch.empty(96 << 20, dtype=torch.int32, device="cuda")  # 384 MB
-    todo = [cell for cell in cells() if not names or ("chosen" if cell["n"] else "packed") in names]
+    todo = [cell for cell in cells() if ("chosen" if cell["n"] else "packed") in names]
     for index, cell in enumerate(todo):
         if time.time() > deadline:
             print(json.dumps({"cell": "not timed, no time left", "cells": len(todo) - index}), flush=True)
             return
-        functions, missing = candidates(cell, right)
+        functions: dict[str, Callable[[], Any]] = {}
+        missing: dict[str, str] = {}
+        for name, make in (candidates(cell) if cell["n"] else packed_candidates(cell)).items():
+            try:
+                if {(name, cell["head_dim"]), (name, 0), (name, 1)} & wrong:  # 0 and 1: of all head sizes
+                    raise ValueError("not right, or not checked")
+                functions[name] = make()
+                functions[name]()
+                torch.cuda.synchronize()
+            except Exception as error:  # whatever one raises, the others are still measured
+                missing[name] = f"{type(error).__name__}: {error}"[:200]
+                functions.pop(name, None)
         reference = None
         for name in ("sdpa_flash", "sdpa_cudnn", "flash2", *functions):
             if name in functions:
@@ -472,16 +422,12 @@ def time_cells(folder: Path, seconds: float, right: set[tuple[str, int]], names:
                     missing[name] = f"differs from SDPA by {error:.1e}"
                     del functions[name]
         del reference, out
-        sensors = subprocess.Popen(["nvidia-smi", "--query-gpu=clocks.sm,power.draw,temperature.gpu",
-                                    "--format=csv,noheader,nounits"], stdout=subprocess.PIPE, text=True)
         until = min(deadline + 3, time.time() + min(3.0, max(0.7, seconds / len(todo))))
         samples: dict[str, list[float]] = {name: [] for name in functions}
         while time.time() < until or min(map(len, samples.values()), default=5) < 5:
             events = []
             torch.cuda._sleep(20_000_000)
-            names = list(functions) * 2
-            random.shuffle(names)
-            for name in names:
+            for name in random.sample([*functions, *functions], 2 * len(functions)):
                 flush.zero_()
                 start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
                 start.record()
@@ -491,19 +437,15 @@ def time_cells(folder: Path, seconds: float, right: set[tuple[str, int]], names:
             torch.cuda.synchronize()
             for name, start, end in events:
                 samples[name].append(start.elapsed_time(end))
-        work = flops(cell)
         rates = {}
         for name, values in samples.items():
-            fifths = statistics.quantiles(values, n=5)
-            middle = statistics.median(values)
-            rates[name] = {"tflops": round(work / middle / 1e9, 1), "ms": round(middle, 4), "samples": len(values),
+            fifths, middle = statistics.quantiles(values, n=5), statistics.median(values)
+            rates[name] = {"tflops": round(flops(cell) / middle / 1e9, 1), "ms": round(middle, 4),
                            "spread_percent": round(100 * (fifths[3] - fifths[0]) / middle, 1)}
         peers = [rates[name]["tflops"] for name in PEERS if name in rates]
         ours = {name: r["tflops"] for name, r in rates.items() if name not in PEERS}
-        line = {"cell": cell, "rates": rates, "missing": missing, "sensors": sensors.communicate()[0].strip()}
+        line = {"cell": cell, "rates": rates, "missing": missing}
         if peers and ours:
-            best = max(ours, key=lambda name: ours[name])
-            line["best"] = best
             line["ratio_to_best_peer"] = {name: round(rate / max(peers), 3) for name, rate in ours.items()}
         print(json.dumps(line), flush=True)
         with (folder / "results.jsonl").open("a") as file:
@@ -514,23 +456,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", nargs="?", type=Path)
     parser.add_argument("--seconds", type=float, default=100.0)
-    parser.add_argument("--cells", default="")
+    parser.add_argument("--forms", default=",".join(FORMS))
     parser.add_argument("--job")
     parser.add_argument("--times")
     arguments = parser.parse_args()
-    names = [name for name in arguments.cells.split(",") if name]
-    if set(names) - (known := {"chosen", *FORMS} - {"packed_alone"}):
-        parser.error(f"--cells: of {', '.join(sorted(known))}, not {arguments.cells}")
+    names = arguments.forms.split(",")
+    if {*names} - {*FORMS}:
+        parser.error(f"--forms: of {', '.join(FORMS)}, not {arguments.forms}")
     if arguments.job:
         return check(json.loads(arguments.job))
     if arguments.times:
         settings = json.loads(arguments.times)
-        return time_cells(arguments.folder, settings["seconds"], {(form, d) for form, d in settings["right"]}, names)
+        return time_cells(arguments.folder, settings["seconds"], {(form, d) for form, d in settings["wrong"]}, names)
     started = time.time()
     arguments.folder.mkdir(parents=True, exist_ok=True)
     wrong: set[tuple[str, int]] = set()
     with ThreadPoolExecutor(16) as pool, (arguments.folder / "results.jsonl").open("w") as file:
-        todo = [job for job in jobs() if not names or job["form"].split("_")[0] in names]
+        todo = [job for job in jobs() if job["form"] in names]
         for job, lines in zip(todo, pool.map(checked, todo)):
             for line in lines:
                 file.write(json.dumps(line) + "\n")
@@ -538,24 +480,18 @@ def main() -> None:
                     wrong.add((job["form"], job["head_dim"]))
                     print(json.dumps(line))
             errors = [line["error"] for line in lines if "error" in line]
-            worst = f"error up to {max(errors):.1e}" if errors else "no result"
             print(f"{job['form']} {job['head_dim']}: {sum(line['ok'] for line in lines)} of {len(job['cases'])} right, "
-                  f"{worst}, {time.time() - started:.0f} s", flush=True)
-    right = [(form, d) for d, forms in FORMS_OF.items() for form in (*forms, "packed", "packed_alone")
-             if (form, d) not in wrong]
-    packed = names == ["packed"]
-    if names and not {"packed", "chosen"} & set(names):
+                  f"error up to {max(errors, default=float('nan')):.1e}, {time.time() - started:.0f} s", flush=True)
+    if not {*TIMED} & {*names}:
         return
-    settings = {"seconds": 14.0 if packed else max(20.0, arguments.seconds - (time.time() - started) - 12),
-                "right": right}
+    settings = {"seconds": max(20.0, arguments.seconds - (time.time() - started)), "wrong": sorted(wrong)}
     process = subprocess.Popen([sys.executable, "-m", "tests.gpu.check_hopper", str(arguments.folder), "--times",
-                                json.dumps(settings), "--cells", arguments.cells])
+                                json.dumps(settings), "--forms", arguments.forms])
     try:
-        process.wait(timeout=SECONDS["packed"] if packed else settings["seconds"] + 40)
+        process.wait(timeout=settings["seconds"] + 40)
     except subprocess.TimeoutExpired:
         process.kill()
-        print("the times: out of time", flush=True)
-    print(f"{time.time() - started:.0f} s in all", flush=True)
+        print("the times: out of time")
 
 
 if __name__ == "__main__":
