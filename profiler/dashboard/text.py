@@ -148,6 +148,7 @@ NO_RAW = "{source} keeps no raw counters, only the columns above."
 NO_RAW_REMEDY = "They are kept by `python -m profiler run` and when a report is added as a file."
 
 # About the data
+ABOUT_MORE = "Which quantities it holds and lacks, and the ceilings measured with it"
 ABOUT_DATA_LEAD = "Where each source comes from, what it holds and what it lacks. Nothing here leaves this machine."
 CEILINGS = "Ceilings measured on this GPU in the same run"
 CEILING_NAMES = {"dram_copy_bytes_per_s": "HBM, read and written", "dram_read_bytes_per_s": "HBM, read",
@@ -257,6 +258,11 @@ SCALING_SHOW = "Show"
 SCALING_SHOWS = {"n": "Over N", "shape": "On one shape"}
 SCALING_QUANTITIES = {"tflops": "TFLOP/s", "time": "Time", "dram_bytes": "HBM bytes", "peak_memory": "Peak memory"}
 SCALING_SLOPES = "How each quantity grows: fitted exponents of N"
+TIMINGS_ONLY = ("This source was recorded with `--no-counters`: it holds times, errors and peak memory. Bytes, FLOPs "
+                "and occupancy need counters.")
+ALL_COUNTERS = "all counters: recorded with --no-counters"
+TIMINGS_PAGES = ("scaling", "tuning")
+BESIDE_PEER = "as fast as the fastest peer there"
 TIMINGS_TABLE = "The timings, as recorded"
 IO_QUANTITIES = {
     "scaling": {"dram_bytes": "HBM bytes", "peak_memory": "Peak memory", "l2_to_sm": "L2 → SM bytes",

@@ -106,6 +106,12 @@ def title(data: pd.DataFrame, implementations: Sequence[str], quantities: Sequen
             parts.append(f"{units.times(ratio)} {words[0]}")
         else:
             parts.append(f"{units.times(1 / ratio)} {words[1]}")
+    peers = [n for n in implementations if labels.is_peer(n) and not units.missing(values.get((n, "time")))]
+    if not naive and fused and peers and not labels.is_peer(fused) and not units.missing(values.get((fused, "time"))):
+        best = min(peers, key=lambda n: float(values[(n, "time")]))
+        ratio = float(values[(best, "time")]) / float(values[(fused, "time")])
+        return (f"{labels.implementation(fused)} is {units.times(ratio)} as fast as {labels.implementation(best)}, the "
+                "fastest peer")
     if not parts:
         return f"{labels.sentence(labels.join([AXIS[q][2] for q in quantities]))} of each implementation"
     return f"{labels.implementation(fused)} against {labels.implementation(naive)}: {labels.join(parts)}"

@@ -49,6 +49,12 @@ def is_naive(name: str) -> bool:
     return str(name).startswith("naive") or name == "sdpa_math"
 
 
+def is_peer(name: str) -> bool:
+    """Whether the implementation is somebody else's kernel that fuses the whole of attention."""
+    ours = name.startswith(("flash", "hopper", "decode", "ablation")) and name != "flashinfer"
+    return not ours and not is_naive(name)
+
+
 def stage(name: Any, short: bool = False) -> str:
     """The display name of a stage: ``scores`` reads "S = Q·Kᵀ", short "Q·Kᵀ"."""
     words = {**STAGES, **STAGE_SHORT} if short else STAGES

@@ -201,7 +201,6 @@ def _aside(mine: pd.DataFrame, name: str, shape: AttentionShape, l2: int | None)
 
 def _why(bundle: Bundle, shape: AttentionShape, direction: str) -> str:
     if not bundle.has_counters:
-        return ("This profile was taken without counters; `python -m profiler run` without --no-counters "
-                "collects them.")
+        return "This profile was taken without counters; recorded again without --no-counters it has them."
     return f"No launch with HBM counters for {labels.call(shape, direction)} in this source."
 

@@ -41,7 +41,7 @@ def roofline(points: pd.DataFrame, roofs: Sequence[Roof] | Mapping[str, Sequence
                        + (", dash-dotted the architecture's rate at the report's clock"
                           if ARCHITECTURE in sources else ""))
     if drawn.empty:
-        why = say.absent(points) or "The source holds no launch."
+        why = say.absent(points) or "No kernel was profiled here."
         return canvas.unavailable("No launch can be put under a roof", why, foot, theme, size)
     t, s = style.theme_of(theme), style.size_of(size)
     words = LEVEL_NAMES[level]
@@ -93,13 +93,18 @@ def roofline(points: pd.DataFrame, roofs: Sequence[Roof] | Mapping[str, Sequence
         _arrow(c, placer, *pair)
     longest = named.sort_values("ns", ascending=False).drop_duplicates(["label", "source", "unit"])  # a kernel once
     ranked = sorted(longest.itertuples(), key=lambda r: (-style.layer(r.implementation), -r.ns))[:12]
-    for near in _close(placer, ranked, s.body):
+    groups_of_names = sorted(_close(placer, ranked, s.body), key=lambda near: len(near) == 1)
+    crowds = [near for near in groups_of_names if len(near) > 1]
+    for near in crowds:  # first the names that need most room, then the first arrow's words, then the rest
         texts = [(names[r.Index], r.intensity, r.flops_per_s) for r in near]
-        spots = placer.column(texts, s.body, distance=s.marker * 1.4) if len(near) > 1 else \
-            [placer.put(*texts[0], s.body, distance=s.marker * 0.9)]
-        for spot in spots:
+        for spot in placer.column(texts, s.body, distance=s.marker * 1.4):
             canvas.write(c, spot, s.body, x_log=True, y_log=True)
-    for pair in pairs:  # after the names: title and names say as much
+    for pair in pairs[:1]:
+        _changed(c, placer, *pair, words)
+    for r in (near[0] for near in groups_of_names[len(crowds):]):
+        spot = placer.put(names[r.Index], r.intensity, r.flops_per_s, s.body, distance=s.marker * 0.9)
+        canvas.write(c, spot, s.body, x_log=True, y_log=True)
+    for pair in pairs[1:]:
         _changed(c, placer, *pair, words)
     if not gpus:
         roof_lines.name_on_lines(c, placer, lines)

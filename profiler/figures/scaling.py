@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -11,7 +10,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from profiler.bundle import Bundle
-from profiler.figures import canvas, labels, select, style, units
+from profiler.figures import canvas, labels, lengths, select, style, units
 from profiler.model import knows, log_slope, predict, visible_pairs
 from profiler.spec import AttentionShape, Mask
 
@@ -34,6 +33,7 @@ def frame(bundle: Bundle, shape: AttentionShape, quantity: str = "dram_bytes",
           implementations: Sequence[str] = ("naive", "flash2"), direction: str = "forward") -> pd.DataFrame:
     """Measured and predicted values over N = Nq = Nk, the rest of the shape fixed; null values say why.
 
+    Where the source keeps the tokens of a batch instead of the batch (``lengths.tokens``), so do the values.
     Where the shape has fewer queries than keys, n is Nk and the queries stay as many.
     """
     out = [row for name in implementations for row in records(bundle, shape, quantity, name, direction)]
@@ -44,13 +44,13 @@ def frame(bundle: Bundle, shape: AttentionShape, quantity: str = "dram_bytes",
 def records(bundle: Bundle, shape: AttentionShape, quantity: str, name: str,
             direction: str = "forward") -> list[dict[str, Any]]:
     """The rows of ``frame`` of one implementation; found once, for figure, slopes and sentences ask for them."""
-    return select.held(bundle, ("scaling", at(shape, 0), quantity, name, direction),
+    return select.held(bundle, ("scaling", shape, quantity, name, direction),
                        lambda: _records(bundle, shape, quantity, name, direction))
 
 
 def _records(bundle: Bundle, shape: AttentionShape, quantity: str, name: str, direction: str) -> list[dict[str, Any]]:
     out: list[dict[str, Any]] = []
-    for rows in _configurations(bundle, shape, name, direction, quantity in LAUNCH_QUANTITIES):
+    for rows in lengths.configurations(bundle, shape, name, direction, quantity in LAUNCH_QUANTITIES):
         config = select.config(rows[0])
         base = {"implementation": name, "n": config.shape.nk, "quantity": quantity, "unit": AXIS[quantity][1]}
         value, spread, why = _measured(rows, quantity)
@@ -67,26 +67,6 @@ def measured_over_n(bundle: Bundle, shape: AttentionShape, quantity: str, name: 
     """Length -> measured value above 0 of one implementation."""
     rows = records(bundle, shape, quantity, name, direction)
     return {row["n"]: row["value"] for row in rows if row["kind"] == "measured" and (row["value"] or 0) > 0}
-
-
-def _configurations(bundle: Bundle, shape: AttentionShape, name: str, direction: str,
-                    counted: bool) -> list[list[select.Row]]:
-    """The rows of each length, of the fastest tuning: of the launches if ``counted``, else of the timings."""
-    def find() -> list[list[select.Row]]:
-        free = ("nq", "nk") if shape.nq == shape.nk else ("nk",)
-        lengths: dict[int, list[select.Row]] = {}
-        frame = bundle.launches if counted else bundle.timings
-        for row in select.matching_records(frame, shape, name, direction, free):
-            if shape.nq != shape.nk or row["nq"] == row["nk"]:
-                lengths.setdefault(row["nk"], []).append(row)
-        return [select.best_records(bundle, lengths[n]) for n in sorted(lengths)]
-
-    return select.held(bundle, ("lengths", at(shape, 0), name, direction, counted), find)
-
-
-def at(shape: AttentionShape, n: int) -> AttentionShape:
-    """``shape`` at length ``n``: of queries and keys, or of keys alone where it has fewer queries."""
-    return replace(shape, nq=n if shape.nq == shape.nk else shape.nq, nk=n)
 
 
 def _measured(rows: list[select.Row],
@@ -172,12 +152,12 @@ def scaling(bundle: Bundle, shape: AttentionShape, quantity: str = "dram_bytes",
     tick = partial(_tick, unit=unit)
     ticks = canvas.decades(float(drawn["value"].min()) / 2, float(drawn["value"].max()) * 2)
     right = canvas.beside(ends.values(), s.body) + 1.2 * s.marker
-    about = f"{labels.sentence(labels.call(shape, direction, lengths=False))}. {_absent(data)}".strip()
+    about = f"{labels.sentence(lengths.words(bundle, shape, direction))}. {_absent(data)}".strip()
     finding = title(measured, present, slopes, words, unit, "N" if shape.nq == shape.nk else "Nk")
     c = canvas.new(finding, about, foot, theme, size, right=right,
                    left=canvas.beside([tick(v) for v in ticks], s.body) + 1.9 * s.body)
-    lengths = sorted(int(n) for n in drawn["n"].unique())
-    x_axis = canvas.log_axis(lengths[0] / 1.15, lengths[-1] * 1.15, ticks=_powers_of_two(lengths))
+    every = sorted(int(n) for n in drawn["n"].unique())
+    x_axis = canvas.log_axis(every[0] / 1.15, every[-1] * 1.15, ticks=_powers_of_two(every))
     y_axis = canvas.log_axis(float(drawn["value"].min()) / 2, float(drawn["value"].max()) * 2, unit, ticks)
     y_axis["ticktext"] = [tick(v) for v in ticks]
     c.figure.update_xaxes(**x_axis, title_text="sequence length N (queries and keys)" if shape.nq == shape.nk else
@@ -282,6 +262,15 @@ def title(measured: pd.DataFrame, present: Sequence[str], slopes: dict[str, Any]
                 fewer = "fewer" if words.endswith("bytes") else "less"
                 return f"{at} needs {ratio} {fewer if good else 'more'} {words} than naive"
             return f"{at} is {ratio} {'faster' if good else 'slower'} than naive"
+    peers = [name for name in present if labels.is_peer(name)]
+    if fused and peers and not naive and not labels.is_peer(fused) and words in ("FLOP/s", "time"):
+        longest = measured[measured["n"].eq(measured["n"].max())].set_index("implementation")["value"].astype(float)
+        known = longest.reindex(peers).dropna()
+        if fused in longest and len(known):
+            best = known.idxmax() if unit == "FLOP/s" else known.idxmin()
+            a, b = (longest[fused], known[best]) if unit == "FLOP/s" else (known[best], longest[fused])
+            return (f"At {n} = {units.whole(measured['n'].max())} {labels.implementation(fused)} is "
+                    f"{units.times(a / b)} as fast as {labels.implementation(best)}, the fastest peer")
     slope = slopes[one] if one else None
     grows = f", growing as {n}<sup>{slope.value:.2f}</sup>" if slope and slope.points > 2 and unit != "FLOP/s" else ""
     return f"{head} of {labels.implementation(one)} over {n}{grows}"

@@ -69,7 +69,9 @@ def show(source: store.Source | tuple[store.Source, ...], function: Callable[...
     """Draw `function(bundle, ..., theme=...)` with the download of exactly what it draws; that table."""
     drawn = store.derive(source, _draw, function, *arguments, theme=theme(), **options)
     if drawn.empty:
-        boxes.missing(drawn.title, boxes.plain(drawn.subtitle))
+        timed = not any(store.load(one).has_counters for one in (source if isinstance(source, tuple) else (source,)))
+        boxes.missing(drawn.title, boxes.plain(drawn.subtitle) + (f"\n\n{text.TIMINGS_ONLY}" if timed else ""),
+                      pages=text.TIMINGS_PAGES if timed else ())
         return drawn.frame
     label = "-".join(s.label for s in source) if isinstance(source, tuple) else source.label
     name = filename(f"{key}-{label}")

@@ -85,6 +85,9 @@ def numbers(bundles: Sequence[Bundle], shape: AttentionShape, direction: str) ->
     out: list[dict[str, Any]] = []
     for bundle in bundles:
         names = [name for frame in (bundle.launches, bundle.timings) for name in ran(frame, shape, direction)]
+        took = {name: ns for name in names if labels.is_peer(name)
+                and (ns := (select.timing(bundle, shape, name, direction) or {}).get("median_ns"))}
+        fastest = min(took, key=took.__getitem__, default=None)
         for name in dict.fromkeys(names):
             rows = select.records(bundle, shape, name, direction)
             timing = select.timing(bundle, shape, name, direction) or {}
@@ -94,9 +97,12 @@ def numbers(bundles: Sequence[Bundle], shape: AttentionShape, direction: str) ->
                 text.CARD_HBM: units.nbytes(None if read is None or written is None else read + written),
                 text.CARD_FLOPS: units.flop(select.summed(rows, "tensor_flops")),
                 text.TIME_UNPROFILED: units.duration(timing.get("median_ns")),
+                text.BESIDE_PEER: f"{units.times(took[fastest] / timing['median_ns'])} {labels.implementation(fastest)}"
+                if fastest and timing.get("median_ns") else "",
                 text.CARD_MEMORY: units.nbytes(timing.get("peak_memory_bytes")),
                 text.CARD_ERROR: units.number(timing.get("error_relative"))})
-    return pd.DataFrame(out)
+    return pd.DataFrame(out).pipe(lambda all_: all_.drop(columns=[c for c in (text.CARD_HBM, text.CARD_FLOPS,
+                                  text.BESIDE_PEER) if len(all_) and all_[c].isin(["", units.NOT_AVAILABLE]).all()]))
 
 
 def gathered(bundles: Sequence[Bundle], shape: AttentionShape | None, direction: str,
@@ -153,7 +159,8 @@ def by_role(bundles: Sequence[Bundle], shape: AttentionShape | None, direction: 
         rows = bundle if chosen else bundle.once(proposed)
         here = rows.launches["launch"]
         if shape:  # of that call, and launches that name none
-            mine = [row["launch"] for row in select.matching_records(rows.launches, shape, direction=direction)]
+            mine = [row["launch"] for name in ran(rows.launches, shape, direction)  # of several tunings the fastest
+                    for row in select.records(rows, shape, name, direction)]
             here = here[here.isin(mine) | rows.launches["nq"].isna()]
         if len(here) < len(rows.launches) > MOST:  # there a point is a kernel, of these launches alone
             points = launch_points(replace(rows, launches=rows.launches.loc[here.index]), level=level)

@@ -12,7 +12,7 @@ import streamlit as st
 from profiler.bundle import Bundle
 from profiler.dashboard import state, store, text
 from profiler.dashboard.components import boxes, honest
-from profiler.figures import labels, units
+from profiler.figures import labels, scaling_words, units
 from profiler.spec import AttentionShape
 
 SHAPE = ["batch", "heads", "kv_heads", "nq", "nk", "head_dim", "dtype"]
@@ -73,6 +73,14 @@ def source_only() -> View | None:
     return view
 
 
+def quantity(place: Any, view: View, name: str, options: dict[str, str]) -> str:
+    """The choice of what is drawn over N, in ``place``; at first what the source measured."""
+    first = store.derive(view.source, scaling_words.first_known, view.shape, tuple(options), view.implementations,
+                         view.direction)
+    with place:
+        return state.select(text.QUANTITY, name, options, first, st.segmented_control, label_visibility="collapsed")
+
+
 def several_sources() -> tuple[store.Source, ...]:
     """The choice of sources to compare; empty, and the empty state drawn, where there is none."""
     everything = store.sources()
@@ -80,7 +88,8 @@ def several_sources() -> tuple[store.Source, ...]:
         boxes.no_source()
         return ()
     names = {key: source.label for key, source in everything.items()}
-    picked = state.select_several(text.SOURCES, "sources", names, list(names)[:3], st.pills, selection_mode="multi")
+    first = list(names)[:3 if store.added() else 2]
+    picked = state.select_several(text.SOURCES, "sources", names, first, st.pills, selection_mode="multi")
     for key in picked:
         honest.kept_apart(store.load(everything[key]))
     return tuple(everything[key] for key in picked)
@@ -149,12 +158,23 @@ def families(rows: Sequence[dict], default: str) -> dict[str, str]:
         queries = None if row["nq"] == row["nk"] else row["nq"]
         groups.setdefault((queries, *(row[name] for name in SHAPE if name not in ("nq", "nk"))), []).append(row)
     options: dict[str, str] = {}
-    for group in groups.values():
+    for group, tokens in _by_tokens(list(groups.values())):
         keys = [row["key"] for row in group]
         first = str(next((key for key in (state.wish("shape"), default) if key in keys), keys[-1]))
         ends = dict.fromkeys(units.whole(end(int(row["nk"]) for row in group)) for end in (min, max))
-        options[first] = shape_words(group[0], n=" … ".join(ends))
+        options[first] = shape_words(group[0], n=" … ".join(ends), tokens=tokens)
     return options
+
+
+def _by_tokens(groups: list[list[dict]]) -> list[tuple[list[dict], int]]:
+    """Groups of one length each whose batches hold as many tokens, as one group with these tokens; the rest with 0."""
+    together: dict[tuple, list[dict]] = {}
+    for i, group in enumerate(groups):
+        row = group[0]
+        alone = row["nq"] == row["nk"] and len({one["nk"] for one in group}) == 1
+        rest = (row[name] for name in SHAPE if name not in ("batch", "nq", "nk"))
+        together.setdefault((row["batch"] * row["nq"], *rest) if alone else (0, i), []).extend(group)
+    return [(rows, key[0] if len({row["batch"] for row in rows}) > 1 else 0) for key, rows in together.items()]
 
 
 def configurations(bundle: Bundle) -> pd.DataFrame:
@@ -207,7 +227,7 @@ def shape_key(row: dict) -> str:
     return shape_words(row, compact=True)
 
 
-def shape_words(row: dict, compact: bool = False, n: str = "") -> str:
+def shape_words(row: dict, compact: bool = False, n: str = "", tokens: int = 0) -> str:
     """A shape as people choose it: N 4,096 · D 64 · batch 1 · 16 heads · bf16."""
     lengths = (row["nq"],) if row["nq"] == row["nk"] else (row["nq"], row["nk"])
     heads = (row["heads"],) if row["heads"] == row["kv_heads"] else (row["heads"], row["kv_heads"])
@@ -216,4 +236,5 @@ def shape_words(row: dict, compact: bool = False, n: str = "") -> str:
                 f"-{row['dtype']}")
     n = n or units.whole(row["nk"])
     length = f"N {n}" if row["nq"] == row["nk"] else f"{labels.count(row['nq'], 'query', 'queries')} × {n} keys"
-    return f"{length} · D {row['head_dim']} · batch {row['batch']} · {'/'.join(map(str, heads))} heads · {row['dtype']}"
+    batch = f"batch of {units.whole(tokens)} tokens" if tokens else f"batch {row['batch']}"
+    return f"{length} · D {row['head_dim']} · {batch} · {'/'.join(map(str, heads))} heads · {row['dtype']}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -94,9 +95,25 @@ def occupancy(rows: pd.DataFrame) -> pd.DataFrame:
     if not rows["spill_requests"].fillna(0).astype(bool).any():
         held.discard("spill_requests")
     steps = rows["stage"].map(lambda name: labels.stage(name, short=True), na_action="ignore")
+    apart = otherwise(rows)
     rows = readable(rows).assign(stage=steps)
+    if apart.ne("").any():
+        rows["implementation"] = rows["implementation"] + apart.map(lambda words: f": {words}" if words else "")
     return pd.DataFrame({text.OCCUPIED.get(name, title(name)): rows[name].map(say, na_action="ignore")
                          for name, say in OCCUPANCY.items() if name in held})
+
+
+def otherwise(rows: pd.DataFrame) -> pd.Series:
+    """What tells a row's configuration from the others of its implementation: "turns false"; "" where there is one."""
+    given = [{} if units.missing(words) else json.loads(words) for words in rows["parameters"]]
+    names = list(rows["implementation"].astype("string").fillna(""))
+    every: dict[str, list[dict[str, Any]]] = {}
+    for name, one in zip(names, given):
+        every.setdefault(name, []).append(one)
+    differ = {name: [key for key in ones[0] if len({str(one.get(key)) for one in ones}) > 1]
+              for name, ones in every.items()}
+    return pd.Series([", ".join(f"{key.replace('_', ' ')} {str(one.get(key)).lower()}" for key in differ[name])
+                      for name, one in zip(names, given)], index=rows.index, dtype=object)
 
 
 def wrapped(frame: pd.DataFrame, key: str, most: int = MOST_WRAPPED) -> None:
@@ -215,7 +232,8 @@ def overview(sources: Sequence[tuple[str, Bundle]]) -> pd.DataFrame:
         more = f" and {units.whole(len(lacks) - 4)} more" if len(lacks) > 4 else ""
         out.append((label, gpu or text.GPU_NOT_NAMED, str(profile.get("created") or text.NOT_SAID)[:10],
                     str(profile.get("suite") or text.NOT_SAID), units.whole(len(bundle.launches)),
-                    units.whole(len(bundle.timings)), (", ".join(lacks[:4]) or text.NOTHING) + more))
+                    units.whole(len(bundle.timings)),
+                    (", ".join(lacks[:4]) or text.NOTHING) + more if bundle.has_counters else text.ALL_COUNTERS))
     return pd.DataFrame(out, columns=list(text.DATA_COLUMNS))
 
 

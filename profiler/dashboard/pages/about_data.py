@@ -10,6 +10,8 @@ from profiler.dashboard.components import boxes, honest, tables
 from profiler.errors import FlashScopeError
 from profiler.figures import labels
 
+MOST_OPEN = 4  # of more sources the details are folded
+
 st.title(text.ABOUT_DATA)
 st.markdown(text.ABOUT_DATA_LEAD)
 everything = store.sources()
@@ -26,16 +28,20 @@ for source in everything.values():
         bundle = store.load(source)
         st.header(boxes.plain(source.label))
         st.markdown(boxes.plain(boxes.provenance(bundle)))
-        for line in tables.contents(bundle):
-            st.markdown(line)
+        counts, *quantities = tables.contents(bundle)
+        st.markdown(counts)
+        with boxes.folded(text.ABOUT_MORE, f"about.{source.key}", expanded=len(everything) <= MOST_OPEN) as open_:
+            if open_:
+                for line in quantities:
+                    st.markdown(line)
+                if ceilings := bundle.profile.get("ceilings"):
+                    st.markdown(f"**{text.CEILINGS}**")
+                    st.dataframe(tables.ceilings(ceilings), hide_index=True, width="content")
         if bundle.notes:
             title = text.NOTES.format(count=labels.count(len(bundle.notes), "note"))
             with boxes.folded(title, f"notes.{source.key}") as open_:
                 if open_:
                     st.markdown("\n".join(f"- {boxes.plain(note)}" for note in bundle.notes))
-        if ceilings := bundle.profile.get("ceilings"):
-            st.markdown(f"**{text.CEILINGS}**")
-            st.dataframe(tables.ceilings(ceilings), hide_index=True, width="content")
         with boxes.folded(text.PROFILE_JSON, f"profile.{source.key}") as open_:
             if open_:
                 st.code(json.dumps(bundle.profile, indent=1, ensure_ascii=False, default=str), language="json")

@@ -13,10 +13,11 @@ from profiler.figures.theorem import over_n, theorem
 from profiler.figures.traffic import traffic
 from profiler.figures.what_if import curves
 
-with st.container(horizontal=True):
+bar = st.container(horizontal=True)
+with bar:
     show = state.select(text.MEMORY_SHOW, "show", text.MEMORY_SHOWS, "scaling", st.segmented_control,
                         label_visibility="collapsed")
-    if show in text.IO_QUANTITIES:
+    if show in text.IO_QUANTITIES and show != "scaling":  # over N it depends on what the source measured
         options = text.IO_QUANTITIES[show]
         quantity = state.select(text.QUANTITY, f"quantity-{show}", options, next(iter(options)), st.segmented_control,
                                 label_visibility="collapsed")
@@ -28,6 +29,7 @@ if view is None:
     boxes.end()
 
 if show == "scaling":
+    quantity = selectors.quantity(bar, view, "quantity-scaling", text.IO_QUANTITIES[show])
     drawn = charts.show(view.source, scaling, view.shape, quantity, view.implementations, direction=view.direction,
                         key="memory")
     if len(drawn):

@@ -8,21 +8,21 @@ from profiler.figures import scaling_words
 from profiler.figures.bars import bars
 from profiler.figures.scaling import scaling
 
-with st.container(horizontal=True):
+bar = st.container(horizontal=True)
+with bar:
     show = state.select(text.SCALING_SHOW, "axis", text.SCALING_SHOWS, "n", st.segmented_control,
                         label_visibility="collapsed")
-    if show == "n":
-        quantity = state.select(text.QUANTITY, "speed", text.SCALING_QUANTITIES, "tflops", st.segmented_control,
-                                label_visibility="collapsed")
 view = selectors.choose(over_n=show == "n")
 if view is None or view.shape is None:
     boxes.end()
 if show == "n":
+    quantity = selectors.quantity(bar, view, "speed", text.SCALING_QUANTITIES)
     drawn = charts.show(view.source, scaling, view.shape, quantity, view.implementations, direction=view.direction,
                         key="scaling")
     chosen = (view.shape, view.implementations, view.direction)
-    if said := store.derive(view.source, scaling_words.gains, *chosen):
-        st.markdown(boxes.plain(said))
+    for words in (scaling_words.gains, scaling_words.beside_peers):
+        if said := store.derive(view.source, words, *chosen):
+            st.markdown(boxes.plain(said))
     slopes = store.derive(view.source, scaling_words.slopes, *chosen)
     if len(slopes):
         with st.expander(text.SCALING_SLOPES, expanded=True):
