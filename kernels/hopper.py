@@ -1,12 +1,18 @@
-"""The attention forward for Hopper (sm_90) in Gluon, after FlashAttention-3 (Shah et al. 2024, arXiv 2407.08608).
+"""The attention forward for Hopper (sm_90) in Gluon: softmax(Q K' scale) V and its logarithm, float16 or bfloat16.
 
-A program is one warp that loads and two or three warpgroups of 64 query rows that compute. The loading warp streams
-blocks of keys and values by TMA into two rings of shared memory. A computing warpgroup keeps its scores, P and its
-output in registers; in each step it issues the scores of the next block and P V of this one, then takes the softmax of
-the scores while the tensor cores serve the others, which take turns (named barriers). Programs stay: each walks a list
-of tiles made on the host, block by block from the last visible key to the first.
+After FlashAttention-3 (Shah et al. 2024, arXiv 2407.08608): asynchronous copies by a warp of their own, warpgroups that
+take turns, and the softmax of a block under the products of others. A program is one warp that loads and two or three
+warpgroups of 64 query rows that compute. The loading warp streams blocks of keys and values by TMA into two rings of
+shared memory. A computing warpgroup keeps its scores, P and its output in registers; in each step (`_step`) it issues
+the scores of the next block and P V of this one, then takes the softmax of the scores while the tensor cores serve the
+others, which take turns (named barriers). Programs stay: each walks a list of tiles, (batch, head, query rows), block
+by block from the last visible key to the first. The maximum of a row's first block stays for all (`fixed`), which saves
+a maximum and a rescaling a block; rows for which that was too low are found by their sums and done again (`_repair`).
 
-What each measured choice gave stands in kernels.hopper_plan. Names of Gluon: kernels.gluon_names.
+Names: q (B, H, Nq, D), k and v (B, Hk, Nk, D), out like q, lse (B, H, Nq) float32, natural logarithm; m, a row's
+maximum, counts powers of two, as scores times scale_log2 do. kernels.hopper_softmax has the softmax, hopper_repair the
+rows that are done again, hopper_tiles what is read and written of a tile, hopper_plan the choice of a form P for a call
+and what each choice gave, hopper_varlen the tiles of packed sequences, gluon_names the names of Gluon.
 """
 
 from __future__ import annotations
@@ -26,19 +32,19 @@ from kernels.gluon_names import (
     mbarrier,
     named_arrive,
     named_sync,
-    partition_barrier,
     tma_load,
     tma_store_wait,
     warpgroup_mma,
     warpgroup_mma_wait,
 )
 from kernels.hopper_plan import Config, group_of, tile_lists
+from kernels.hopper_repair import _repair
 from kernels.hopper_softmax import INFINITY, LARGEST, _lanes, _masked, _raise, _rescale, _weights
 from kernels.hopper_tiles import (
-    LN_2,
     _accumulator,
     _blocks,
     _clear,
+    _first_scores,
     _operand,
     _place,
     _sequence,
@@ -116,16 +122,6 @@ def _registers(q, P: gl.constexpr):
 
 
 @gluon.jit
-def _first_scores(q, k, D: gl.constexpr, BN: gl.constexpr, BF: gl.constexpr):
-    """Q·Kᵀ of the first BF keys of a block, under way."""
-    k = k.reshape([BN, D])
-    if BF != BN:
-        k = k.slice(0, BF)
-    zero = gl.zeros([64, BF], gl.float32, _accumulator(BF))
-    return warpgroup_mma(q, k.permute((1, 0)), zero, use_acc=False, is_async=True)
-
-
-@gluon.jit
 def _step(C: gl.constexpr, q, rings, count, more, pv, acc, m, sums, column, row, nk, lowest, highest, scale_log2,
           MASKED: gl.constexpr, P: gl.constexpr):
     """Scores of the next block, P V of this one, softmax of the next. more: whether a block follows the next."""
@@ -167,63 +163,9 @@ def _step(C: gl.constexpr, q, rings, count, more, pv, acc, m, sums, column, row,
 
 
 @gluon.jit
-def _repair(C: gl.constexpr, tensors, barriers, buffers, call, P: gl.constexpr):
-    """This consumer's tiles with a row at LSE = +inf or NaN once more, with a maximum for each block, one at a time."""
-    q_in, k_in, v_in, o_out = tensors
-    lse, table, width, scale_log2 = call[0], call[1], call[2], call[8]
-    q_ring, k_ring, v_ring, o_ring = buffers
-    D: gl.constexpr = P.head_dim
-    BN: gl.constexpr = P.block_n
-    ROWS: gl.constexpr = gl.SliceLayout(1, _accumulator(BN))
-    loaded = barriers[6].index(C)
-    q, k, v = q_ring.index(C), k_ring.index(C), v_ring.index(C)
-    loads = 0
-    tile = 0
-    table += gl.program_id(0) * width
-    word = gl.load(table)
-    while word >= 0:
-        row, head, number = _tile(word, P)
-        nq, nk, lowest, highest, batch, first_q, first_k = _sequence(number, call, P)
-        first, end = _blocks(row, nq, nk, lowest, highest, P)
-        row += C * 64
-        place = _place(head, number, first_q, call, P)
-        rows = row + gl.arange(0, 64, layout=ROWS)
-        known = gl.load(lse + place + rows, mask=rows < nq, other=0.0)
-        if gl.max((known < INFINITY).to(gl.int32) ^ 1, 0) > 0:
-            zero = gl.zeros([64, BN], gl.float32, _accumulator(BN))
-            sums = gl.sum(_lanes(zero, BN), 1)
-            m = sums - INFINITY
-            acc = gl.zeros([64, D], gl.float32, _accumulator(D))
-            for block in range(end - first):
-                column = (end - 1 - block) * BN
-                partition_barrier()  # the last block has been read
-                mbarrier.expect(loaded, q_in.block_type.nbytes + k_in.block_type.nbytes + v_in.block_type.nbytes)
-                tma_load(q_in, [batch, head, first_q + row, 0], loaded, q)
-                tma_load(k_in, [batch, head // P.group, first_k + column, 0], loaded, k)
-                tma_load(v_in, [batch, head // P.group, first_k + column, 0], loaded, v)
-                mbarrier.wait(loaded, loads & 1)
-                loads += 1
-                if P.packed:  # noqa: SIM102  the second is a tensor
-                    if column + BN > nk:
-                        _clear(v.reshape([BN, D]), nk - column, BN, D)
-                s = _first_scores(q.reshape([64, D]), k, D, BN, BN)
-                s = warpgroup_mma_wait(0, deps=(s, ))
-                s = _masked(s, column, row, nk, lowest, highest, P, BN, _accumulator(BN), False)
-                p, m, sums, alpha = _weights(s, m, sums, scale_log2, BN, False, True)
-                pv = gl.convert_layout(p.to(q_in.dtype), _operand(D))
-                acc = warpgroup_mma(pv, v.reshape([BN, D]), _rescale(acc, alpha, D), is_async=True)
-                acc = warpgroup_mma_wait(0, deps=(acc, ))
-            total = gl.sum(sums, 1)
-            logarithm = (gl.convert_layout(gl.max(m, 1), ROWS) + gl.log2(gl.convert_layout(total, ROWS))) * LN_2
-            gl.store(lse + place + rows, logarithm, mask=rows < nq)
-            _store_output(o_out, batch, head, row, nq, first_q, acc, total, o_ring.index(C), call, D, P)
-        tile += 1
-        word = gl.load(table + tile)
-    tma_store_wait(0)
-
-
-@gluon.jit
 def _consumer(C: gl.constexpr, tensors, barriers, buffers, call, P: gl.constexpr):
+    """64 rows of each tile, from row 64 C on: first block, steps, last product, results. What could be functions of
+    their own stands here where ptxas orders it otherwise."""
     q_in, _, _, o_out = tensors
     lse, table, width, scale_log2 = call[0], call[1], call[2], call[8]
     q_full, q_free, k_full, k_free, v_full, v_free, _ = barriers
@@ -284,6 +226,7 @@ def _consumer(C: gl.constexpr, tensors, barriers, buffers, call, P: gl.constexpr
             mbarrier.arrive(k_free.index(stage), count=1)
         blocks = end - first
         column = (end - 1) * BN
+        # the first block: P, sums and the maximum that stays
         f = _masked(f, column, row, nk, lowest, highest, P, BF, FIRST, False)
         fm = gl.max(f, 1) * scale_log2
         used = fm
@@ -305,10 +248,10 @@ def _consumer(C: gl.constexpr, tensors, barriers, buffers, call, P: gl.constexpr
                 mbarrier.wait(v_full.index(count % ST), (count // ST) & 1)
                 _clear(v_ring.index(count % ST).reshape([BN, D]), nk - column, BN, D)
         mbarrier.wait(k_full.index((count + 1) % ST), ((count + 1) // ST) & 1, pred=blocks > 1)
+        # the steps; blocks that a side of the window may cross: those down to the first row's last key, and those from
+        # the last row's first key
         clean = 1
         left = blocks
-        # blocks that a side of the window may cross: those down to the first row's last key, and those from the last
-        # row's first key
         if P.causal and P.edge:
             clean = gl.minimum(gl.maximum(end - gl.maximum(row - C * 64 + highest, 0) // BN, 1), blocks)
         if P.left:
@@ -317,7 +260,7 @@ def _consumer(C: gl.constexpr, tensors, barriers, buffers, call, P: gl.constexpr
         if P.causal and P.edge:
             for j in range(1, clean):
                 pv, acc, m, sums = _step(C, q, rings, count, j + 1 < blocks, pv, acc, m, sums, column - j * BN, row, nk,
-                                      lowest, highest, scale_log2, True, P)
+                                         lowest, highest, scale_log2, True, P)
                 count += 1
         for j in range(clean, left):
             pv, acc, m, sums = _step(C, q, rings, count, j + 1 < blocks, pv, acc, m, sums, 0, row, nk, lowest, highest,
@@ -326,10 +269,11 @@ def _consumer(C: gl.constexpr, tensors, barriers, buffers, call, P: gl.constexpr
         if P.left:
             for j in range(left, blocks):
                 pv, acc, m, sums = _step(C, q, rings, count, j + 1 < blocks, pv, acc, m, sums, column - j * BN, row, nk,
-                                      lowest, highest, scale_log2, True, P)
+                                         lowest, highest, scale_log2, True, P)
                 count += 1
         if not P.ahead and not P.shared_output:
             mbarrier.arrive(q_free.index(C), count=1)  # the next Q loads under the rest of this tile
+        # the last product, under it the next tile's first scores; then the results
         stage = count % ST
         mbarrier.wait(v_full.index(stage), (count // ST) & 1)
         acc = warpgroup_mma(pv, v_ring.index(stage).reshape([BN, D]), acc, is_async=True)

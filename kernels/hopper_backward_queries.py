@@ -1,4 +1,4 @@
-"""dQ of the deterministic Hopper backward: one program a block of queries, in Triton's Gluon dialect (sm_90).
+"""dQ of the deterministic Hopper backward (sm_90) in Gluon, after FlashAttention-2 and 3: a program a block of queries.
 
 A producer streams blocks of keys and values through a ring; two or three consumer warpgroups of 64 queries each hold dQ
 in registers, S = Q K' and dP = dO V', and dS is a register operand of dQ += dS K. kernels.hopper_backward has the other

@@ -1,6 +1,6 @@
-"""What the Hopper forward runs for a call: the configuration, the tiles of each program, and what was tried.
+"""What the Hopper forward (kernels.hopper) runs for a call: the configuration, and the tiles of each program.
 
-Nothing here needs a GPU, so that the balance of the lists is tested without one.
+Nothing here needs a GPU, so that the balance of the lists is tested without one. What was measured stands at the end.
 """
 
 from __future__ import annotations
@@ -17,42 +17,6 @@ from kernels.errors import UnsupportedCall
 from kernels.options import Options
 from kernels.plan import padded, tma_obstacle
 
-# What was tried: TFLOP/s at N 1k / 4k / 16k, 16,384 tokens in all, hidden size 2048, bfloat16. Measured: H200, Triton
-# 3.6, torch 2.11, each beside the kernel without the change, on an earlier form of it, with a maximum a block.
-#   choice, where                                           predicted    measured
-#   output through a buffer of its own, D 128 full          +5%          571 -> 598 at 1k
-#   K a block ahead of V in the loading warp, D 128 full    +1%          591 -> 612 / 644 -> 667 / 604 -> 615
-#   rescale only when a maximum grew by > 8, D 128 full    +2%          619 -> 639 / 670 -> 702 / 624 -> 666
-#   three consumers instead of two, D 64 full               +15%         437 -> 510 / 443 -> 523 at 1k / 4k
-#   turns by named barriers, D 128 full                     +2%          704 (mbarriers), 707 (none) -> 712 at 4k
-#   turns, three consumers, D 64 full                       0            425 -> 452 / 528 -> 534 / 529 -> 549
-#   tile lists from the host, D 128 causal                  a counter's  444 / 601 / 660 (counter) -> 491 / 675 / 680
-#   head groups of 16 MB, D 128 causal                      16 to 32 MB  as 32; 64: -1%; 128: -15% at 1k
-#   first block of the next tile before this one's end      +3%          487 -> 498 / 671 -> 680 / 688 -> 694, causal
-#   half a block on the diagonal for the first consumer     +3% at 1k    453 -> 466 / 596 -> 598 / 626 -> 643
-#   Q in registers, D 64, two consumers                     +2%          426 -> 457 / 454 -> 488 / 436 -> 473
-#   consumers without rows pass on, D 64 full 1k            +12%         +2%
-# Measured with every form in one process, all else as chosen (the first figure of each pair is the form without):
-#   the first block's maximum stays, D 128 full             +8 to 12%    608 -> 638 / 683 -> 741 / 667 -> 741
-#   the same, D 128 causal                                  +5 to 8%     487 -> 493 / 668 -> 696 / 721 -> 760
-#   the same, D 64 full, three consumers                    +8 to 12%    418 -> 448 / 544 -> 579 / 554 -> 585
-#   the same, D 64 causal, three consumers                  +8 to 12%    301 -> 316 / 436 -> 506 / 476 -> 580
-#   and late, D 128 causal                                  -3%          493 -> 494 / 696 -> 709 / 760 -> 774
-#   turns, D 128 full / causal, 4k                          +2%          707 -> 741 / 688 -> 696
-#   turns, D 64 full / causal, three consumers, 4k          +2%          568 -> 579 / 483 -> 506
-#   two consumers instead of three, D 64 full / causal 1k   0            448 -> 476 / 316 -> 366
-#   left of a window: the maximum stays, Q in registers     +15%         512 / 676 at 1023 / 4095 before; after: not yet
-# and lost:
-#   late, D 128 full; D 64 full; D 64 causal                -3%          741 -> 722; 585 -> 581; 580 -> 560 at 16k
-#   two consumers, D 64 full / causal 16k                   -5%          585 -> 539 / 580 -> 556
-#   Q times the scale beforehand, scores started from -m    +5%          741 -> 764 at 16k full, 760 -> 756 causal; its
-#                                                                        LSE is off by 1e-3 (Q rounded): not right
-#   blocks of 64 keys, three consumers                      -5%          -17% (D 64), -9% (D 128) at 4k
-#   two score blocks in flight, two consumers               +40%, D 64   454 -> 475; D 128 -8% / 0 / +1%
-#   every 4th or 8th exponential as a cubic                 +5 to 10%    -7 / -4% (D 128), -18 / -14% (D 64)
-#   three stages with the output in Q's buffer, D 128       0            -2%
-#   a stride over tiles, or an atomic counter claimed early best         -5 to -15% causal
-#   256 keys a block, D 64; Q in registers, three consumers -            spill: not run
 SWITCHES = ("turns", "overlap", "fixed")  # fields of Config that a call may turn off, to learn what each is worth
 GROUP_BYTES = 16 << 20  # keys and values of the heads worked on together: a third of the L2 of an H200
 ROW_BITS, HEAD_BITS, BATCH_BITS = 20, 24, 19  # of a tile's word, low to high; a negative word ends a list
@@ -228,3 +192,63 @@ def tile_lists(batch: int, heads: int, nq: int, nk: int, block_m: int, block_n: 
                 lists[program].append(pack(both // heads, both % heads, block))
                 heapq.heappush(heap, (busy + costs[block], program))
     return lists, [busy for busy, _ in sorted(heap, key=lambda entry: entry[1])]
+
+
+# Measured: one H200, Triton 3.6, torch 2.11, 16,384 tokens in all, hidden size 2048, L2 flushed. TFLOP/s, in brackets
+# over the best of cuDNN, FlashAttention-3 (fa3_fwd 0.0.3) and FlashAttention-4 (4.0.0b36):
+#                         N 1k         4k           16k          float16 at 4k  16k
+#   head size 128, full   638 (1.021)  750 (1.031)  771 (1.020)  720 (1.044)    731 (1.016)
+#   causal                493 (1.035)  713 (1.038)  783 (1.039)  686 (1.114)    748 (1.086)
+#   head size 64, full    487 (1.117)  582 (1.068)  616 (1.023)  550 (1.025)    584 (1.001)
+#   causal                366 (1.097)  514 (1.059)  600 (1.042)  501 (1.086)    571 (1.024)
+# The best peer is FlashAttention-3 in bfloat16 at head size 128 and at 64 causal 4k; cuDNN at 64 1k; else
+# FlashAttention-4 (this build of FlashAttention-3 has no float16). By switch, at N 4k, bfloat16, full / causal:
+#                         flash2     all off    turns      and overlap  and fixed
+#   head size 128         531 / 507  673 / 631  669 / 634  686 / 669    746 / 709
+#   head size 64          485 / 440  508 / 455  515 / 463  546 / 433    582 / 514
+# Packed sequences (1,024, 5,003, 2,048, 8,191 and 118 tokens), head size 128, full: 716, 0.981 of FlashAttention-3; 684
+# without `ahead`; flash2 166. Causal: not measured.
+# What limits it. Head size 128, 4k and 16k: the products, at 0.95 and 0.98 of the rate of one of 8192 cubed (789
+# TFLOP/s), causal at 0.90 and 0.99; at 16k full under the power cap (1,845 MHz). Head size 64: the softmax, with
+# exponentials at 0.59 of their rate at most (derived) and products at 0.78. N 1k: a tile is 8 blocks and costs about
+# one more to begin and end; causal also 12 % hidden pairs in the blocks of the diagonal (derived). Next: at head size
+# 64 fewer instructions around the exponentials; at 1k a start under the end of the kernel before, and K and V for two
+# programs by one copy (multicast).
+#
+# What was tried: TFLOP/s at N 1k / 4k / 16k, bfloat16, each beside the kernel without the change, on an earlier form of
+# it, with a maximum a block.
+#   choice, where                                           predicted    measured
+#   output through a buffer of its own, D 128 full          +5%          571 -> 598 at 1k
+#   K a block ahead of V in the loading warp, D 128 full    +1%          591 -> 612 / 644 -> 667 / 604 -> 615
+#   rescale only when a maximum grew by > 8, D 128 full    +2%          619 -> 639 / 670 -> 702 / 624 -> 666
+#   three consumers instead of two, D 64 full               +15%         437 -> 510 / 443 -> 523 at 1k / 4k
+#   turns by named barriers, D 128 full                     +2%          704 (mbarriers), 707 (none) -> 712 at 4k
+#   turns, three consumers, D 64 full                       0            425 -> 452 / 528 -> 534 / 529 -> 549
+#   tile lists from the host, D 128 causal                  a counter's  444 / 601 / 660 (counter) -> 491 / 675 / 680
+#   head groups of 16 MB, D 128 causal                      16 to 32 MB  as 32; 64: -1%; 128: -15% at 1k
+#   first block of the next tile before this one's end      +3%          487 -> 498 / 671 -> 680 / 688 -> 694, causal
+#   half a block on the diagonal for the first consumer     +3% at 1k    453 -> 466 / 596 -> 598 / 626 -> 643
+#   Q in registers, D 64, two consumers                     +2%          426 -> 457 / 454 -> 488 / 436 -> 473
+#   consumers without rows pass on, D 64 full 1k            +12%         +2%
+# Measured with every form in one process, all else as chosen (the first figure of each pair is the form without):
+#   the first block's maximum stays, D 128 full             +8 to 12%    608 -> 638 / 683 -> 741 / 667 -> 741
+#   the same, D 128 causal                                  +5 to 8%     487 -> 493 / 668 -> 696 / 721 -> 760
+#   the same, D 64 full, three consumers                    +8 to 12%    418 -> 448 / 544 -> 579 / 554 -> 585
+#   the same, D 64 causal, three consumers                  +8 to 12%    301 -> 316 / 436 -> 506 / 476 -> 580
+#   and late, D 128 causal                                  -3%          493 -> 494 / 696 -> 709 / 760 -> 774
+#   turns, D 128 full / causal, 4k                          +2%          707 -> 741 / 688 -> 696
+#   turns, D 64 full / causal, three consumers, 4k          +2%          568 -> 579 / 483 -> 506
+#   two consumers instead of three, D 64 full / causal 1k   0            448 -> 476 / 316 -> 366
+#   left of a window: the maximum stays, Q in registers     +15%         512 / 676 at 1023 / 4095 before; not measured
+#                                                                        after
+# and lost:
+#   late, D 128 full; D 64 full; D 64 causal                -3%          741 -> 722; 585 -> 581; 580 -> 560 at 16k
+#   two consumers, D 64 full / causal 16k                   -5%          585 -> 539 / 580 -> 556
+#   Q times the scale beforehand, scores started from -m    +5%          741 -> 764 at 16k full, 760 -> 756 causal; its
+#                                                                        LSE is off by 1e-3 (Q rounded): not right
+#   blocks of 64 keys, three consumers                      -5%          -17% (D 64), -9% (D 128) at 4k
+#   two score blocks in flight, two consumers               +40%, D 64   454 -> 475; D 128 -8% / 0 / +1%
+#   every 4th or 8th exponential as a cubic                 +5 to 10%    -7 / -4% (D 128), -18 / -14% (D 64)
+#   three stages with the output in Q's buffer, D 128       0            -2%
+#   a stride over tiles, or an atomic counter claimed early best         -5 to -15% causal
+#   256 keys a block, D 64; Q in registers, three consumers -            spill: not run

@@ -1,5 +1,5 @@
-"""What the Hopper forward reads and writes of a tile: its place, its blocks, its results; device functions of
-kernels.hopper."""
+"""What the Hopper forward reads and writes of a tile: its place, its blocks, its results, and the layouts of a
+warpgroup's registers; device functions of kernels.hopper and kernels.hopper_repair."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from kernels.gluon_names import (
     partition_barrier,
     tma_store,
     tma_store_wait,
+    warpgroup_mma,
 )
 from kernels.hopper_plan import HEAD_BITS, ROW_BITS
 from kernels.hopper_softmax import INFINITY, LARGEST
@@ -130,3 +131,13 @@ def _place(head, number, first_q, call, P: gl.constexpr):
         return head.to(gl.int64) * call[4] + first_q
     else:
         return (number * call[3] + head).to(gl.int64) * call[4]
+
+
+@gluon.jit
+def _first_scores(q, k, D: gl.constexpr, BN: gl.constexpr, BF: gl.constexpr):
+    """Q·Kᵀ of the first BF keys of a block, under way."""
+    k = k.reshape([BN, D])
+    if BF != BN:
+        k = k.slice(0, BF)
+    zero = gl.zeros([64, BF], gl.float32, _accumulator(BF))
+    return warpgroup_mma(q, k.permute((1, 0)), zero, use_acc=False, is_async=True)
