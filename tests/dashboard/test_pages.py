@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from random import Random
 
+import pandas as pd
 import pytest
 
 from profiler.dashboard import frame, store, text
@@ -45,6 +46,40 @@ def test_page_on_every_profile_that_comes_with_the_project(page, shipped):
         app.query_params["source"] = key
         app.run()
         assert_sound(app)
+
+
+def test_the_recorded_sources_stand_in_the_order_of_the_story(shipped):
+    suites = [source.suite for source in store.recorded().values()]
+    assert suites[:3] == ["evidence", "scaling", "ladder"] and set(suites) <= set(store.SUITES)
+    assert suites == sorted(suites, key=store.SUITES.index)
+    assert visit("evidence").selectbox[0].value == "h200-evidence"
+
+
+def test_the_peers_over_n_beside_the_fastest_of_them(shipped):
+    app = visit("scaling", source="h200-peers")
+    assert_sound(app)
+    rows = pd.read_parquet(shipped / "h200-peers" / "timings.parquet")
+    rows = rows[rows["head_dim"].eq(64) & rows["mask"].eq("full")]
+    said = " ".join(m.value for m in app.markdown).replace("\u00a0", " ")
+    for n in (1024, 4096, 16384):
+        took = rows[rows["nq"].eq(n)].set_index("implementation")["median_ns"].astype(float)
+        ratio = took.drop(["hopper", "flash2"]).min() / took["hopper"]
+        assert f"{ratio:.2f}× as fast as" in said and f"N = {n:,}" in said
+
+
+def test_a_source_of_memory_alone_shows_its_memory(shipped):
+    app = visit("scaling", source="h200-memory")
+    assert_sound(app)
+    title = next(n["text"] for n in charts(app)[0]["layout"]["annotations"] if n.get("name") == "title")
+    assert "Peak memory" in title and "1.00" in title
+
+
+@pytest.mark.parametrize("page", ("roofline", "occupancy", "evidence"))
+def test_a_source_of_timings_says_so_and_where_to_look(page, shipped):
+    app = visit(page, source="h200-peers")
+    assert_sound(app)
+    said = " ".join(m.value for m in app.markdown)
+    assert text.TIMINGS_ONLY in said and "not the fastest known" not in said.replace("\\", "")
 
 
 @pytest.mark.parametrize("link", [

@@ -73,3 +73,16 @@ def test_over_n(source, direction, quantity):
 @pytest.mark.parametrize("shape", SQUARE[:2], ids=["D64", "D128"])
 def test_tuning(shape, quantity):
     assert_legible(partial(heatmap, read("h200-tuning"), shape, quantity))
+
+
+@pytest.mark.parametrize("mask", ("full", "causal"))
+@pytest.mark.parametrize("head_dim", (64, 128))
+def test_every_kernel_of_the_ladder_has_its_name_under_the_roof(head_dim, mask):
+    ladder, names = bundle.read(DATA / "h200-ladder"), ("naive_folded", "flash1", "flash2", "hopper", "sdpa_flash",
+                                                        "sdpa_cudnn")
+    shape = AttentionShape(4, 2048 // head_dim, 4096, 4096, head_dim, mask=mask)
+    points = attention_points(ladder, shape, names, stages=names[:1])
+    drawn = roofline(points, attention_roofs(ladder, shape, names), ladder.profile)
+    written = " ".join(note.text for note in drawn.layout.annotations)
+    assert all(labels.implementation(name) in written for name in names)
+    assert "Hopper: " in written and "fewer HBM bytes" in written

@@ -4,8 +4,9 @@ import pytest
 
 from profiler import table
 from profiler.bundle import Bundle
+from profiler.figures import lengths
 from profiler.figures.scaling import frame, scaling
-from profiler.figures.scaling_words import gains, slopes
+from profiler.figures.scaling_words import beside_peers, first_known, gains, slopes
 from profiler.spec import AttentionShape, RunConfig, parameters_text
 
 SHAPE = AttentionShape(1, 16, 4096, 4096, 64)
@@ -74,3 +75,35 @@ def test_with_one_query_the_curve_runs_over_the_keys():
     assert list(data["n"]) == [4096, 8192, 16384]
     assert list(data["value"]) == pytest.approx([4 * 32 * 128 * 1e9] * 3)
     assert "keys Nk, for one query a sequence" in scaling(made, shape, "time", ("decode",)).layout.xaxis.title.text
+
+
+def test_where_the_tokens_are_fixed_every_length_is_drawn_beside_the_fastest_peer_of_it():
+    took = {"hopper": (10.0, 20.0, 40.0), "fa3": (20.0, 18.0, 60.0), "sdpa_cudnn": (15.0, 30.0, 50.0)}
+    rows = []
+    for name, each in took.items():
+        for n, ns in zip((1024, 2048, 4096), each):
+            config = RunConfig(name, AttentionShape(8192 // n, 16, n, n, 64))
+            rows.append(config.key() | {"parameters": "{}", "status": "ok", "median_ns": ns, "peak_memory_bytes": 8e6})
+    made = Bundle("made up", {"gpu": {"name": "G"}}, timings=table.make("timings", rows))
+    shape, names = AttentionShape(4, 16, 2048, 2048, 64), tuple(took)
+    assert lengths.tokens(made, shape) == 8192
+    assert sorted(frame(made, shape, "time", names).query("kind == 'measured'")["n"].unique()) == [1024, 2048, 4096]
+    said = beside_peers(made, shape, names).replace("\u00a0", " ")
+    assert "1.50× as fast as SDPA cuDNN at N = 1,024, 0.900× as fast as FlashAttention-3 at N = 2,048 and 1.25×" in said
+    drawn = scaling(made, shape, "tflops", names)
+    words = {note.name: note.text for note in drawn.layout.annotations}
+    assert "1.25× as fast as SDPA" in words["title"].replace("<br>", " ").replace("\u00a0", " ")
+    assert "atch of 8,192 tokens" in words["subtitle"].replace("\u00a0", " ")
+    assert "8,192 tokens a batch" in slopes(made, shape, names).iloc[0]["fitted over N"]
+    # one batch at two lengths: the batch is what is kept
+    more = RunConfig("hopper", AttentionShape(4, 16, 512, 512, 64)).key() | {"parameters": "{}", "median_ns": 5.0}
+    both = Bundle("both", made.profile, timings=table.make("timings", [*rows, more]))
+    assert lengths.tokens(both, shape) is None
+
+
+def test_what_was_measured_is_offered_first():
+    config = RunConfig("flash2", SHAPE)
+    rows = [config.key() | {"parameters": "{}", "status": "ok", "peak_memory_bytes": 8e6}]
+    made = Bundle("made up", {}, timings=table.make("timings", rows))
+    assert first_known(made, SHAPE, ("tflops", "time", "peak_memory"), ("flash2",)) == "peak_memory"
+    assert first_known(made, SHAPE, ("tflops", "time"), ("flash2",)) == "tflops", "none: the figure says why"
