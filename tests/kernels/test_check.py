@@ -72,8 +72,14 @@ def test_our_kernels_are_right(device, capsys):
     assert main(["check", "--lengths", "33,65", "--head-dim", "16", "--dtype", "float32"]) == 0
     said = capsys.readouterr().out.splitlines()
     assert [line.split(":")[0] for line in said[1:]] == [
-        "naive", "naive_folded", "flash1", "flash2", "flash_varlen", "flash_sparse"]
-    assert all("right in 6 steps" in line for line in said[1:])
+        "naive", "naive_folded", "flash1", "flash2", "hopper", "flash_varlen", "flash_sparse"]
+    assert [line for line in said[1:] if "right in 6 steps" not in line] == [line for line in said if "hopper:" in line]
+
+
+def test_what_another_gpu_takes_is_said_and_fails_only_where_it_is_asked_for(device, capsys):
+    arguments = ["check", "--lengths", "33", "--head-dim", "16", "--dtype", "float32"]
+    assert main([*arguments, "--implementation", "hopper"]) == 1
+    assert "hopper: refused at N 33" in capsys.readouterr().out
 
 
 def test_a_refusal_is_said_and_is_not_a_success(device, capsys):
