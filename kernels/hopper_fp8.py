@@ -18,20 +18,18 @@ from __future__ import annotations
 import math
 
 from kernels.gluon_names import (
-    NAMED_BARRIERS,
     constexpr_function,
     fence_async_shared,
     gl,
     gluon,
     mbarrier,
-    named_arrive,
-    named_sync,
     tma_load,
     tma_store,
     tma_store_wait,
     warpgroup_mma,
     warpgroup_mma_wait,
 )
+from kernels.hopper import _pass_turn, _take_turn
 from kernels.hopper_plan import HEAD_BITS, ROW_BITS
 
 ROWS = gl.constexpr(64)  # query rows of a consumer
@@ -41,7 +39,6 @@ LOG2_E, LN_2 = gl.constexpr(math.log2(math.e)), gl.constexpr(math.log(2))
 # maximum, and O is rescaled, only when it grew by more than SLACK. TOP is whole, so that P of a maximum has no error.
 TOP, SLACK = gl.constexpr(6.0), gl.constexpr(2.75)
 FLOOR = gl.constexpr(-1.0e38)  # of m, below every score: a row that has seen no key yet has P = 0, not NaN
-TURN = gl.constexpr(NAMED_BARRIERS[0])
 ROW_FIELD, HEAD_FIELD, ROW_SHIFT, HEAD_SHIFT = (
     gl.constexpr(n) for n in ((1 << ROW_BITS) - 1, (1 << HEAD_BITS) - 1, ROW_BITS, ROW_BITS + HEAD_BITS))
 
@@ -84,19 +81,6 @@ def transpose(v, out, stride_b, stride_h, stride_n, kv_heads, nk, padded_nk, HEA
     places = start + gl.arange(0, KEYS, gl.SliceLayout(0, target))
     out += head.to(gl.int64) * HEAD_DIM * padded_nk
     gl.store(out + rows.to(gl.int64)[:, None] * padded_nk + places[None, :], tile)
-
-
-# ---- turns of the consumers --------------------------------------------------------------------------------------
-@gluon.jit
-def _take_turn(ME: gl.constexpr, C: gl.constexpr):
-    if C.turns:
-        named_sync(TURN + ME, 256)
-
-
-@gluon.jit
-def _pass_turn(ME: gl.constexpr, C: gl.constexpr):
-    if C.turns:
-        named_arrive(TURN + (ME + 1) % C.consumers, 256)
 
 
 # ---- tiles -------------------------------------------------------------------------------------------------------

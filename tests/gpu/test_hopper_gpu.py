@@ -22,6 +22,7 @@ from tests.gpu.test_kernels_gpu import (  # noqa: E402  needs torch
     Case,
     against_float64,
     gradients,
+    graphed,
     make,
     ratio,
     result,
@@ -87,6 +88,10 @@ def asked(implementation: str, *tensors: torch.Tensor, **options: Any) -> Any:
 
     assert explain(*tensors, implementation=implementation, **options).implementation == "hopper"
     return flash_attention(*tensors, implementation=implementation, **options)
+
+
+def deterministic(*tensors: torch.Tensor, **options: Any) -> Any:
+    return asked("hopper", *tensors, deterministic=True, **options)
 
 
 def many_heads() -> dict[str, float]:
@@ -179,32 +184,6 @@ def compiled() -> dict[str, float]:
             for name, a, b in zip(("value", "dq", "dk", "dv"), *reversed(results))}
 
 
-def graphed() -> dict[str, bool]:
-    """A CUDA graph of forward and deterministic backward, replayed on other inputs: bitwise what a plain call gives."""
-    q, k, v, dout = make(Case("bf16", (2, 4, 2, 256, 256, 64)))
-    leaves = [x.requires_grad_() for x in (q, k, v)]
-
-    def step() -> list[torch.Tensor]:
-        out = asked("hopper", *leaves, causal=True, deterministic=True)
-        return [out.detach(), *torch.autograd.grad(out, leaves, dout)]
-
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(3):
-            step()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        inside = step()
-    with torch.no_grad():
-        for x in (*leaves, dout):
-            x.copy_(torch.randn_like(x))
-    graph.replay()
-    replayed = [x.clone() for x in inside]
-    return {name: torch.equal(a, b) for name, a, b in zip(("out", "dq", "dk", "dv"), replayed, step())}
-
-
 def in_float8() -> dict[str, float]:
     """Error over allowed of the public call: out 4% of its size (root mean square; e4m3 has 3 bits of mantissa), LSE
     5e-3; plain, compiled, by head and by block."""
@@ -232,7 +211,7 @@ def in_float8() -> dict[str, float]:
 
 JOBS: dict[str, tuple[Any, ...]] = {
     "many heads": (many_heads,), "far tokens": (far_tokens,), "thirty runs": (thirty_runs,),
-    "large scores": (large_scores,), "empty": (empty,), "compiled": (compiled,), "graphed": (graphed,),
+    "large scores": (large_scores,), "empty": (empty,), "compiled": (compiled,), "graphed": (graphed, deterministic),
     "float8": (in_float8,),
 }
 

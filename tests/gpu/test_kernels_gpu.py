@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import multiprocessing
 import traceback
+from collections.abc import Callable
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -287,13 +288,13 @@ def compiled() -> dict[str, float]:
             for name, a, b in zip(("value", "dq", "dk", "dv"), *reversed(results))}
 
 
-def graphed() -> dict[str, bool]:
+def graphed(attention: Callable[..., torch.Tensor] = flash_attention) -> dict[str, bool]:
     """A CUDA graph of forward and backward, replayed on other inputs: bitwise what a plain call gives."""
     q, k, v, dout = make(Case("bf16", (2, 4, 2, 256, 256, 64)))
     leaves = [x.requires_grad_() for x in (q, k, v)]
 
     def step() -> list[torch.Tensor]:
-        out = flash_attention(*leaves, causal=True)
+        out = attention(*leaves, causal=True)
         return [out.detach(), *torch.autograd.grad(out, leaves, dout)]
 
     side = torch.cuda.Stream()

@@ -8,6 +8,7 @@ options are those of the real calls.
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -78,11 +79,12 @@ def kernels_of(capability: int, dtype: str, head_dim: int, causal: bool, tokens:
     return found
 
 
-def main(folder: Path) -> None:
+def main(folder: Path, kernels_of: Callable[..., dict[str, bytes]]) -> None:
+    """Write INDEX.KERNEL.cubin for every configuration of the JSON list on standard input."""
     for index, configuration in enumerate(json.load(sys.stdin)):
         for name, code in kernels_of(*configuration).items():
             (folder / f"{index}.{name}.cubin").write_bytes(code)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), kernels_of)

@@ -6,7 +6,6 @@ hopper_backward_plan.Tuning that replace those of the table (with "dq_sum": "non
 writes one machine code file a kernel, INDEX.STAGE.cubin in FOLDER.
 """
 
-import json
 import sys
 from pathlib import Path
 
@@ -14,7 +13,7 @@ import torch
 from triton.runtime import driver
 
 from kernels import hopper_backward_plan as plan
-from tests.kernels.offline_compile import Target
+from tests.kernels.offline_compile import Target, main
 
 
 def kernels_of(dtype: str, head_dim: int, nq: int, nk: int, group: int, left: int, right: int, tuning: dict
@@ -30,11 +29,5 @@ def kernels_of(dtype: str, head_dim: int, nq: int, nk: int, group: int, left: in
             for stage, kernel, programs, arguments, options in steps}
 
 
-def main(folder: Path) -> None:
-    for index, configuration in enumerate(json.load(sys.stdin)):
-        for stage, code in kernels_of(*configuration).items():
-            (folder / f"{index}.{stage}.cubin").write_bytes(code)
-
-
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), kernels_of)

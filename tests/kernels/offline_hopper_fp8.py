@@ -4,7 +4,6 @@
 whether k has a scale a block, fields of Config] from standard input and writes INDEX.KERNEL.cubin a kernel to FOLDER.
 """
 
-import json
 import sys
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import torch
 from triton.runtime import driver
 
 from kernels import hopper_fp8_plan as plan
-from tests.kernels.offline_compile import Compiled, Target
+from tests.kernels.offline_compile import Compiled, Target, main
 
 
 def kernels_of(head_dim: int, causal: bool, nq: int, nk: int, block_scales: bool, fields: dict) -> dict[str, bytes]:
@@ -29,11 +28,5 @@ def kernels_of(head_dim: int, causal: bool, nq: int, nk: int, block_scales: bool
     return found
 
 
-def main(folder: Path) -> None:
-    for index, configuration in enumerate(json.load(sys.stdin)):
-        for name, code in kernels_of(*configuration).items():
-            (folder / f"{index}.{name}.cubin").write_bytes(code)
-
-
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), kernels_of)

@@ -5,7 +5,6 @@ implementation: flash1, varlen, block_sparse or trace] from standard input and w
 INDEX.IMPLEMENTATION.KERNEL.cubin in FOLDER.
 """
 
-import json
 import sys
 from pathlib import Path
 from unittest import mock
@@ -15,7 +14,7 @@ from triton.runtime import driver
 
 from kernels import block_sparse, flash1, launch, trace, varlen
 from kernels.autograd import Options
-from tests.kernels.offline_compile import Compiled, Target
+from tests.kernels.offline_compile import Compiled, Target, main
 
 TOKENS, HEADS, KV_HEADS = 1000, 4, 2
 
@@ -77,11 +76,5 @@ def _varlen(q, k, lse, backward, cc, causal, keep, keep_backward):
         scale=0.1, options=options))
 
 
-def main(folder: Path) -> None:
-    for index, configuration in enumerate(json.load(sys.stdin)):
-        for name, code in kernels_of(*configuration).items():
-            (folder / f"{index}.{name}.cubin").write_bytes(code)
-
-
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), kernels_of)

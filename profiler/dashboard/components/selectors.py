@@ -88,7 +88,7 @@ def several_sources() -> tuple[store.Source, ...]:
         boxes.no_source()
         return ()
     names = {key: source.label for key, source in everything.items()}
-    first = list(names)[:3 if store.added() else 2]
+    first = list(names)[:min(3, max(2, len(store.added()) + 1))]  # their own come first, then a recorded one
     picked = state.select_several(text.SOURCES, "sources", names, first, st.pills, selection_mode="multi")
     for key in picked:
         honest.kept_apart(store.load(everything[key]))
