@@ -1,19 +1,20 @@
 """A run spread over the GPUs of a Dask cluster: one GPU to a worker, one share to a task. Dask schedules and retries.
 
-All configurations of one shape stay in one share, so that what is compared was measured on one GPU. A worker that dies
-is replaced and its share measured elsewhere; a share that ends several workers is taken apart, and the configuration
-that does so alone is set aside and named.
+All configurations of one shape stay in one share, so that what is compared was measured on one GPU. Shares take about
+equally long: all workers end together. A worker that dies is replaced and its share measured elsewhere; a share that
+ends several workers is halved again and again, and the configuration that does so alone is set aside and named.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import shutil
 import tempfile
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -24,8 +25,9 @@ from profiler.collect.share import Measured, Order, Place
 from profiler.errors import BadInput, FlashScopeError, RunFailed
 from profiler.spec import RunConfig, parameters_text
 
-SHARES = 2  # of each worker: few process starts, and the last worker to finish is not far behind
+SHARE = 80  # configurations a share at most: what starts the two processes is paid once, what a death loses is bounded
 DEATHS = 2  # workers that a share may end before it is taken apart
+UNFUSED = {"naive": (4, 7), "naive_folded": (3, 7), "sdpa_math": (14, 20)}  # launches of a full forward and backward
 TOPIC = "flashscope"
 INSTALL = "pip install -r requirements-dask.txt"
 _known: set[tuple[str, str]] = set()  # on a worker: (run, GPU) whose ceilings are measured; they take 8 s on an H200
@@ -97,23 +99,44 @@ def places(client: Any, order: Order) -> list[Place]:
     return found
 
 
-def divide(configs: Sequence[RunConfig], count: int) -> list[list[RunConfig]]:
-    """At most ``count`` shares of about equal work; the configurations of one shape and direction stay together."""
+def divide(configs: Sequence[RunConfig], workers: int, timed_only: Collection[str] = ()) -> list[list[RunConfig]]:
+    """Shares of about equal time, at most SHARE configurations each on average and as many for every worker; the
+    configurations of one shape and direction stay together."""
     groups: dict[Any, list[RunConfig]] = {}
     for config in configs:
         groups.setdefault((config.shape, config.direction), []).append(config)
-    shares: list[list[RunConfig]] = [[] for _ in range(min(count, len(groups)))]
+    rounds = math.ceil(len(configs) / SHARE / workers)
+    shares: list[list[RunConfig]] = [[] for _ in range(min(workers * rounds, len(groups)))]
     loads = [0.0] * len(shares)
-    for group in sorted(groups.values(), key=_work, reverse=True):
+    lasting = [(sum(seconds(config, counted=config.config_id not in timed_only) for config in group), group)
+               for group in groups.values()]
+    for lasts, group in sorted(lasting, key=lambda pair: pair[0], reverse=True):
         least = loads.index(min(loads))
         shares[least] += group
-        loads[least] += _work(group)
+        loads[least] += lasts
     return shares
 
 
-def _work(group: Sequence[RunConfig]) -> float:
-    """About how long a group takes against others: something for each, more where S is large."""
-    return sum(1 + config.shape.matrix_bytes / 2**30 for config in group)
+def halves(configs: list[RunConfig]) -> list[list[RunConfig]]:
+    """What cannot be halved stays whole; nothing stays nothing."""
+    middle = len(configs) // 2
+    return [half for half in (configs[:middle], configs[middle:]) if half]
+
+
+def seconds(config: RunConfig, *, counted: bool) -> float:
+    """About how long a configuration takes against others, as runs of the scaling suite took on H200s: a fifth of a
+    second timed; counted, as much again and a quarter a launch, more where the launches go over all of S."""
+    if not counted:
+        return 0.2
+    masked = config.shape.mask != "full"
+    backward = config.direction == "backward"
+    matrix, launches = 0.0, 3 if backward else 1
+    if config.implementation in UNFUSED:
+        launches = UNFUSED[config.implementation][backward]
+        matrix = 0.06 * launches
+        if masked and config.implementation != "naive_folded":
+            launches, matrix = launches + 1, matrix + 0.46
+    return 0.4 + 0.25 * launches + matrix * config.shape.matrix_bytes / 2**30
 
 
 def work(order: Order, configs: Sequence[RunConfig], run: str) -> tuple[str, dict[str, bytes]]:
@@ -124,7 +147,7 @@ def work(order: Order, configs: Sequence[RunConfig], run: str) -> tuple[str, dic
         reporter = Reporter(_tell, len(configs), counters=bool(here.tool))
         with lock.measuring(here.gpu) if order.device == "cuda" else nullcontext():
             share.measure(order, here.tool, here.metrics, configs, Path(name), reporter, own_lock=True,
-                          ceilings=(run, here.gpu) not in _known)
+                          ceilings=(run, here.gpu) not in _known, chunk=len(configs))
         _known.add((run, here.gpu))
         return here.gpu, {path.name: path.read_bytes() for path in Path(name).iterdir()}
 
@@ -134,7 +157,7 @@ def _tell(text: str, done: int, total: int) -> None:
     from distributed import get_worker
 
     worker = get_worker()
-    worker.log_event(TOPIC, {"worker": str(worker.name), "text": text})
+    worker.log_event(TOPIC, {"worker": str(worker.name), "share": worker.get_current_task(), "text": text, "done": done})
 
 
 def measure(
@@ -156,9 +179,17 @@ def measure(
     left = [config for config in configs if config.config_id not in there]
     if not left:
         return _gather(order, configs, folder)
-    client.subscribe_topic(TOPIC, lambda event: reporter.say(f"worker {event[1]['worker']}: {event[1]['text']}"))
-    owners: dict[str, list[RunConfig]] = {}
+    owners: dict[str, list[RunConfig]] = {}  # of each task in flight
+    under_way: dict[str, int] = {}  # what each of them has done
     run = uuid.uuid4().hex
+
+    def heard(event: tuple[Any, dict[str, Any]]) -> None:
+        said = event[1]
+        under_way[said["share"]] = said["done"]
+        done = sum(count for share, count in list(under_way.items()) if share in owners)
+        reporter.say(f"worker {said['worker']}: {said['text']}", beyond=done)
+
+    client.subscribe_topic(TOPIC, heard)
 
     def submit(some: list[RunConfig]) -> Any:
         future = client.submit(work, order, some, run, pure=False)
@@ -179,21 +210,28 @@ def measure(
         return []
 
     workers = max(1, len(client.scheduler_info(n_workers=-1)["workers"]))
-    shares = divide(left, SHARES * workers)
-    waiting, suspects = iter(shares[workers:]), []
+    shares = divide(left, workers, order.timed_only)
+    waiting = iter(shares[workers:])
+    suspects: list[list[RunConfig]] = []
     # No more in flight than workers: a task that only waits on a worker is blamed for its death like the one that runs.
     running = as_completed([submit(some) for some in shares[:workers]])
     try:
         for future in running:
-            suspects += killed(future)
-            if (some := next(waiting, None)) is not None:
-                running.add(submit(some))
-        for config in suspects:  # each with the cluster to itself, so that no other can be the cause
-            reporter.say(f"{config.config_id}: measured alone, since its share ended {DEATHS} workers")
-            (future,) = as_completed([submit([config])])
-            if killed(future):
-                _set_aside(folder, config)
-                _ended(reporter, order, [config], f"{config.config_id} set aside: it ended {DEATHS} workers")
+            suspects += halves(killed(future))
+            if (waits := next(waiting, None)) is not None:
+                running.add(submit(waits))
+        while suspects:  # each with the cluster to itself, so that no other can be the cause
+            some = suspects.pop()
+            what = some[0].config_id if len(some) == 1 else f"{len(some)} configurations"
+            reporter.say(f"{what}: measured with the cluster to themselves, since their share ended {DEATHS} workers")
+            (future,) = as_completed([submit(some)])
+            if not killed(future):
+                continue
+            if len(some) > 1:
+                suspects += halves(some)
+            else:
+                _set_aside(folder, some[0])
+                _ended(reporter, order, some, f"{some[0].config_id} set aside: it ended {DEATHS} workers")
     finally:
         client.cancel([future for future in running.futures])
     return _gather(order, configs, folder)
@@ -241,7 +279,7 @@ def _gather(order: Order, configs: Sequence[RunConfig], folder: Path) -> tuple[l
         facts = json.loads((own / "share.json").read_text(encoding="utf-8"))
         some = [by_id[config_id] for config_id in facts["configs"]]
         tool = share.ncu.Ncu("ncu", "") if order.counters and facts["gpu"] else None
-        measured.append(share.measure(order, tool, (), some, own, silent, gpu_name=facts["gpu"]))
+        measured.append(share.measure(order, tool, (), some, own, silent, gpu_name=facts["gpu"], chunk=len(some)))
         if not facts["gpu"]:
             notes.append(f"{some[0].config_id}: set aside, it ended {DEATHS} workers one after the other.")
     return measured, notes

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -15,6 +17,7 @@ from profiler.errors import NothingProfiled, RunFailed
 from profiler.spec import RunConfig, parameters_text
 
 AUTOTUNED = 4  # launches of one kernel in one stage, from which differing settings mean that autotuning was captured
+PARSERS = min(4, os.cpu_count() or 1)  # reports read at once
 UNLIKE = 3.0  # ncu's time over the unprofiled one, beyond which a note says so
 
 
@@ -34,8 +37,9 @@ def join(
     notes: list[str] = []
     records: list[dict[str, Any]] = []
     first = 0
-    for chunk in chunks:
-        parsed = load(chunk.report)
+    with ThreadPoolExecutor(PARSERS) as pool:  # each is read in a process of its own
+        reports = list(pool.map(lambda chunk: load(chunk.report), chunks))
+    for chunk, parsed in zip(chunks, reports):
         launches.append(parsed.launches.assign(launch=parsed.launches["launch"] + first))
         metrics.append(parsed.metrics.assign(launch=parsed.metrics["launch"] + first))
         first += len(parsed.launches)

@@ -53,9 +53,9 @@ class Reporter:
         if took:
             self.say(took + (f", {passes} replay passes a launch" if passes else ""))
 
-    def say(self, text: str) -> None:
-        """Something that ends no configuration."""
-        self._progress(text, self._done, self._total)
+    def say(self, text: str, beyond: int = 0) -> None:
+        """Something that ends no configuration. beyond: those that have ended and may have to be measured again."""
+        self._progress(text, self._done + beyond, self._total)
 
     def done(self, kind: str, count: int, text: str, *, measured: bool = True) -> None:
         """``count`` configurations of the pass ``kind`` have ended."""

@@ -81,21 +81,22 @@ def measure(
     gpu_name: str | None = None,
     own_lock: bool = False,
     ceilings: bool = True,
+    chunk: int = CHUNK,
 ) -> Measured:
     """Both passes over ``configs``; finished work lies in ``folder``, and what lies there already is taken as it is.
 
     Counters come first: whatever forbids them shows within seconds. own_lock: ncu's lock file in a folder of its own,
     since several ncu of one machine otherwise wait for each other. gpu_name: what each timings row names as its GPU.
-    ceilings: whether the GPU's own are measured too.
+    ceilings: whether the GPU's own are measured too. chunk: configurations a report.
     """
     counted = [config for config in configs if config.config_id not in order.timed_only] if tool else []
     chunks = []
-    for first in range(0, len(counted), CHUNK):
-        some = counted[first : first + CHUNK]
-        chunk = Chunk(folder, first // CHUNK, some, device=order.device, seed=order.seed, own_lock=own_lock)
+    for first in range(0, len(counted), chunk):
+        some = counted[first : first + chunk]
+        own = Chunk(folder, first // chunk, some, device=order.device, seed=order.seed, own_lock=own_lock)
         assert tool is not None
-        chunk.collect(tool, metrics, reporter, order.quiet_s)
-        chunks.append(chunk)
+        own.collect(tool, metrics, reporter, order.quiet_s)
+        chunks.append(own)
     times = time_all(
         configs,
         folder,
