@@ -157,7 +157,8 @@ def _tell(text: str, done: int, total: int) -> None:
     from distributed import get_worker
 
     worker = get_worker()
-    worker.log_event(TOPIC, {"worker": str(worker.name), "share": worker.get_current_task(), "text": text, "done": done})
+    share = worker.get_current_task()
+    worker.log_event(TOPIC, {"worker": str(worker.name), "share": share, "text": text, "done": done})
 
 
 def measure(

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import statistics
+import time
 from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from profiler.workload.clock import WAIT_CYCLES
+from profiler.workload.device import Sensors
 
 DRAM_BYTES = 2**31
 L2_BYTES = 2**22  # read again and again: it fits the L2 of every GPU from Volta on, and is far above an SM's own L1
@@ -19,16 +23,34 @@ PROGRAMS = 8  # of the Triton kernels, an SM
 BLOCK = 2048  # elements a program works on at a time
 ROUNDS, UNROLL = 256, 16  # exponentials an element: their product
 WARM_UP, CALLS = 3, 15
+# Products one after another reach the power limit, and the next one then runs at a lower clock: each begins rested.
+REST_S = 0.3
 MATMULS = {"bf16": torch.bfloat16, "fp16": torch.float16, "tf32": torch.float32}
 SLOW_MATMULS = {"fp32": torch.float32, "fp64": torch.float64}  # only where a configuration has that type
 
 
-def median_s(call: Callable[[], Any]) -> float:
-    """Median seconds of one call by CUDA events.
+@dataclass(frozen=True)
+class Burst:
+    """Median seconds of one call, and what the sensors said in the middle of all calls: None where they say nothing."""
+
+    seconds: float
+    sm_clock_hz: float | None = None
+    power_w: float | None = None
+
+
+@functools.cache
+def sensors() -> Sensors:
+    return Sensors("cuda")
+
+
+def burst(call: Callable[[], Any], rest_s: float = 0.0) -> Burst:
+    """CALLS of one kind, timed one by one by CUDA events.
 
     All calls are queued while the GPU waits: where each is launched only after the one before it has ended, the time of
-    the launch counts too.
+    the launch counts too. rest_s: how long the GPU rests first, so that no earlier work holds its clock down.
     """
+    torch.cuda.synchronize()
+    time.sleep(rest_s)
     for _ in range(WARM_UP):
         call()
     torch.cuda.synchronize()
@@ -38,8 +60,10 @@ def median_s(call: Callable[[], Any]) -> float:
     for mark in marks[1:]:
         call()
         mark.record()
+    marks[CALLS // 2].synchronize()
+    clock, power = sensors().clock_hz(), sensors().power_now_w()
     marks[-1].synchronize()
-    return statistics.median(a.elapsed_time(b) for a, b in itertools.pairwise(marks)) / 1e3
+    return Burst(statistics.median(a.elapsed_time(b) for a, b in itertools.pairwise(marks)) / 1e3, clock, power)
 
 
 def measure(dtypes: Collection[str] = ()) -> Iterator[dict[str, Any]]:
@@ -55,8 +79,14 @@ def measure(dtypes: Collection[str] = ()) -> Iterator[dict[str, Any]]:
         torch.cuda.empty_cache()
 
 
-def entry(quantity: str, value: float, unit: str, how: str) -> dict[str, Any]:
-    return {"quantity": quantity, "value": value, "unit": unit, "kind": "measured", "how": f"{how}, median of {CALLS}"}
+def entry(quantity: str, amount: float, unit: str, how: str, took: Burst) -> dict[str, Any]:
+    """``amount`` of one call over the time it took, and the clock and the power at which that was."""
+    said = [f"{took.sm_clock_hz / 1e6:.0f} MHz"] if took.sm_clock_hz else []
+    said += [f"{took.power_w:.0f} W"] if took.power_w else []
+    how = f"{how}, median of {CALLS}" + (f", at {' and '.join(said)}" if said else "")
+    found = {"quantity": quantity, "value": amount / took.seconds, "unit": unit, "kind": "measured", "how": how,
+             "sm_clock_hz": took.sm_clock_hz, "power_w": took.power_w}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def device_memory() -> Iterator[dict[str, Any]]:
@@ -69,7 +99,7 @@ def device_memory() -> Iterator[dict[str, Any]]:
         ("dram_read_bytes_per_s", DRAM_BYTES, source.sum, f"torch.sum over {size} of fp32, bytes read"),
         ("dram_write_bytes_per_s", DRAM_BYTES, lambda: target.fill_(1.0), f"fill of {size}, bytes written"),
     ):
-        yield entry(quantity, moved / median_s(call), "B/s", how)
+        yield entry(quantity, moved, "B/s", how, burst(call))
 
 
 def l2_read() -> Iterator[dict[str, Any]]:
@@ -79,11 +109,11 @@ def l2_read() -> Iterator[dict[str, Any]]:
     programs = PROGRAMS * torch.cuda.get_device_properties(0).multi_processor_count
     source, sums = torch.ones(L2_BYTES // 4, device="cuda"), torch.empty(programs, device="cuda")
     count = source.numel()
-    seconds = median_s(lambda: read_kernel[(programs,)](source, sums, count, BLOCK=BLOCK, num_stages=1))
+    took = burst(lambda: read_kernel[(programs,)](source, sums, count, BLOCK=BLOCK, num_stages=1))
     if not bool((sums == count).all()):
         raise RuntimeError("the sum of what was read is wrong")
     how = f"{programs} programs that each read the same {L2_BYTES / 2**20:g} MiB past L1, bytes that reach the SMs"
-    yield entry("l2_read_bytes_per_s", programs * L2_BYTES / seconds, "B/s", how)
+    yield entry("l2_read_bytes_per_s", programs * L2_BYTES, "B/s", how, took)
 
 
 def exponentials() -> Iterator[dict[str, Any]]:
@@ -91,11 +121,11 @@ def exponentials() -> Iterator[dict[str, Any]]:
 
     programs = PROGRAMS * torch.cuda.get_device_properties(0).multi_processor_count
     values = torch.rand(programs * BLOCK, device="cuda")
-    seconds = median_s(lambda: exponential_kernel[(programs,)](values, ROUNDS, BLOCK=BLOCK, UNROLL=UNROLL))
+    took = burst(lambda: exponential_kernel[(programs,)](values, ROUNDS, BLOCK=BLOCK, UNROLL=UNROLL))
     if not bool(((values >= 0) & (values <= 1)).all()):
         raise RuntimeError("an exponential left the interval that it maps to itself")
     done = values.numel() * ROUNDS * UNROLL
-    yield entry("exponentials_per_s", done / seconds, "op/s", f"{done:.3g} fp32 exponentials (ex2.approx) in registers")
+    yield entry("exponentials_per_s", done, "op/s", f"{done:.3g} fp32 exponentials (ex2.approx) in registers", took)
 
 
 def matmul(name: str, dtype: torch.dtype) -> Iterator[dict[str, Any]]:
@@ -116,5 +146,5 @@ def matmul_fp8() -> Iterator[dict[str, Any]]:
 
 
 def _product(name: str, call: Callable[[], Any]) -> dict[str, Any]:
-    how = f"torch {MATMUL_N}×{MATMUL_N}×{MATMUL_N} {name} product of random matrices"
-    return entry(f"matmul_{name}_flops_per_s", 2 * MATMUL_N**3 / median_s(call), "FLOP/s", how)
+    how = f"torch {MATMUL_N}×{MATMUL_N}×{MATMUL_N} {name} product of random matrices after a rest of {REST_S:g} s"
+    return entry(f"matmul_{name}_flops_per_s", 2 * MATMUL_N**3, "FLOP/s", how, burst(call, REST_S))

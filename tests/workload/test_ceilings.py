@@ -4,6 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import torch
 
 from profiler.workload import ceilings
@@ -71,17 +72,77 @@ def test_the_machine_code_holds_the_operation_and_little_else():
 
 
 def test_entries_are_work_over_time(monkeypatch):
-    monkeypatch.setattr(ceilings, "median_s", lambda call: 0.5)
+    monkeypatch.setattr(ceilings, "burst", lambda call, rest_s: ceilings.Burst(0.5, 1.98e9, 512.4))
     monkeypatch.setattr(ceilings, "MATMUL_N", 10)
     monkeypatch.setattr(torch, "randn", lambda *size, device, dtype: torch.zeros(size, dtype=dtype))
     (found,) = ceilings.matmul("bf16", torch.bfloat16)
     assert found["quantity"] == "matmul_bf16_flops_per_s" and found["value"] == 2 * 1000 / 0.5
     assert found["kind"] == "measured" and "10×10×10 bf16" in found["how"]
+    assert found["how"].endswith(", at 1980 MHz and 512 W")
+    assert (found["sm_clock_hz"], found["power_w"]) == (1.98e9, 512.4)
+
+
+def test_a_sensor_that_says_nothing_is_absent_not_zero():
+    found = ceilings.entry("x", 10, "B/s", "how", ceilings.Burst(2.0, 1.5e9, None))
+    assert found["value"] == 5 and "power_w" not in found and found["how"].endswith(", at 1500 MHz")
+    assert ceilings.entry("x", 10, "B/s", "how", ceilings.Burst(2.0))["how"] == "how, median of 15"
+
+
+class Marks:
+    """CUDA without a GPU: a host clock that tests set, events that note it, and what was asked for in which order."""
+
+    def __init__(self, monkeypatch, took):
+        self.now, self.log, self.took = 0.0, [], iter(took)
+        marks = self
+
+        class Event:
+            def __init__(self, enable_timing):
+                pass
+
+            def record(self):
+                self.at = marks.now
+
+            def synchronize(self):
+                marks.log.append("wait")
+
+            def elapsed_time(self, other):
+                return (other.at - self.at) * 1e3
+
+        monkeypatch.setattr(torch.cuda, "Event", Event)
+        monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: self.log.append("hold"), raising=False)
+        monkeypatch.setattr(torch.cuda, "synchronize", lambda: self.log.append("synchronize"))
+        monkeypatch.setattr(ceilings.time, "sleep", lambda seconds: self.log.append(seconds))
+        monkeypatch.setattr(ceilings, "sensors", lambda: self)
+
+    def call(self):
+        self.now += next(self.took)
+        self.log.append("call")
+
+    def clock_hz(self):
+        self.log.append("clock")
+        return 1.7e9
+
+    def power_now_w(self):
+        return 650.0
+
+
+def test_a_burst_starts_rested_and_is_read_while_it_runs(monkeypatch):
+    slow, calls = 0.5, [0.002] * 10 + [0.003] * 5
+    marks = Marks(monkeypatch, [slow] * ceilings.WARM_UP + calls)
+    assert ceilings.burst(marks.call, 0.2) == ceilings.Burst(pytest.approx(0.002), 1.7e9, 650.0)
+    rest, hold = marks.log.index(0.2), marks.log.index("hold")
+    assert marks.log[:rest] == ["synchronize"] and marks.log[rest + 1 : hold] == ["call"] * 3 + ["synchronize"]
+    assert marks.log[hold + 1 :] == ["call"] * 15 + ["wait", "clock", "wait"]  # all queued before the first wait
 
 
 def test_tf32_is_asked_for_and_given_back(monkeypatch):
     seen = []
-    monkeypatch.setattr(ceilings, "median_s", lambda call: seen.append(torch.backends.cuda.matmul.allow_tf32) or 1.0)
+
+    def burst(call, rest_s):
+        seen.append(torch.backends.cuda.matmul.allow_tf32)
+        return ceilings.Burst(1.0)
+
+    monkeypatch.setattr(ceilings, "burst", burst)
     monkeypatch.setattr(torch, "randn", lambda *size, device, dtype: torch.zeros(2, 2, dtype=dtype))
     before = torch.backends.cuda.matmul.allow_tf32
     for name in ("tf32", "fp32"):
