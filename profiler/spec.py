@@ -52,6 +52,10 @@ class Mask:
         high = nk if self.right < 0 else min(nk, middle + self.right + 1)
         return range(low, max(low, high))
 
+    def pairs(self, nq: int, nk: int) -> int:
+        """Pairs of a query and a key that it sees, of one head."""
+        return sum(len(self.visible(row, nq, nk)) for row in range(nq))
+
 
 @dataclass(frozen=True, slots=True)
 class AttentionShape:
@@ -131,6 +135,21 @@ class RunConfig:
                  f"q{s.nq}", f"k{s.nk}", f"d{s.head_dim}", s.mask]
         parts += [f"{name}{value}" for name, value in sorted(self.parameters.items())]
         return re.sub(r"[^A-Za-z0-9_-]+", "_", "-".join(parts))
+
+    @property
+    def lengths(self) -> tuple[tuple[int, int], ...]:
+        """Queries and keys of each sequence of the batch: Nq and Nk, or of packed ones what q_lengths and k_lengths
+        say."""
+        s, given = self.shape, self.parameters
+        return tuple(zip(given.get("q_lengths") or [s.nq] * s.batch, given.get("k_lengths") or [s.nk] * s.batch))
+
+    @property
+    def plain(self) -> bool:
+        """Whether every query sees all keys or all up to its own, each query head has keys of its own, and all
+        sequences are of one length: what the others' cost is told by."""
+        s = self.shape
+        return (Mask.parse(s.mask) in (Mask(), Mask(-1, 0)) and s.heads == s.kv_heads
+                and self.lengths == ((s.nq, s.nk),) * s.batch)
 
     def key(self, stage: str | None = None) -> dict[str, Any]:
         """The columns of CONFIG_KEY for one stage of this configuration (None: the configuration as a whole)."""

@@ -33,7 +33,7 @@ Dtypes = Annotated[
     typer.Option("--dtype", metavar="TYPE", help="bf16, fp16 or fp32; repeat for several."),
 ]
 Suite = Annotated[str | None, typer.Option(help="quick, evidence, scaling, tuning, backward, decode, peers,"
-                                           " ablation, ladder, options or memory; other options narrow it.")]
+                                           " shapes, ablation, ladder, options or memory; other options narrow it.")]
 Sweep = Annotated[
     Optional[Path],  # noqa: UP045
     typer.Option("--sweep", help="A TOML file of shapes and tuning parameters; then no suite or shape options.")

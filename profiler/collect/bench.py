@@ -7,6 +7,7 @@ import statistics
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -19,21 +20,40 @@ from profiler.spec import AttentionShape, Mask, RunConfig
 from profiler.table import records
 
 REFERENCE = "sdpa_flash"
-OURS = ("flash2", "hopper")
+OURS = ("flash2", "hopper", "flash_varlen")
+# Called on packed sequences -> what is called on a batch of one length: the first that was timed.
+PACKED = {"flash_varlen": ("hopper", "flash2"), "fa3_varlen": ("fa3",), "fa4_varlen": ("fa4",)}
 SHAPE = ("direction", "dtype", "batch", "heads", "kv_heads", "nq", "nk", "head_dim", "mask")
 CONVENTION = (
     "TFLOP/s count 4·B·H·Nq·Nk·D a forward and 10·B·H·Nq·Nk·D a backward, half of it when causal with Nq = Nk; "
+    "windows and packed sequences count the pairs of a query and a key that it sees; "
     "the time is the median with a cold L2 cache, ± the span from the 20th to the 80th percentile in per cent of it."
 )
 
 
-def flops(shape: AttentionShape, direction: str = "forward") -> int:
-    """FLOPs of one call by the convention of the FlashAttention papers: a causal square counts half."""
-    products = 4 if direction == "forward" else 10
-    whole = products * shape.batch * shape.heads * shape.nq * shape.nk * shape.head_dim
-    if shape.nq != shape.nk:
-        return whole
-    return whole // 2 if Mask.parse(shape.mask) == Mask(-1, 0) else whole
+def flops(config: RunConfig) -> int:
+    """FLOPs of one call by the convention of the FlashAttention papers: a causal square counts half. Windows and packed
+    sequences of several lengths have none, and count the pairs that are seen."""
+    s, mask = config.shape, Mask.parse(config.shape.mask)
+    if mask not in (Mask(), Mask(-1, 0)) or config.lengths != ((s.nq, s.nk),) * s.batch:
+        return visible_flops(config)
+    whole = _a_pair(config) * s.batch * s.nq * s.nk
+    return whole // 2 if mask == Mask(-1, 0) and s.nq == s.nk else whole
+
+
+def visible_flops(config: RunConfig) -> int:
+    """FLOPs of the pairs of a query and a key that it sees, whatever the mask."""
+    return _a_pair(config) * sum(_pairs(Mask.parse(config.shape.mask), *each) for each in config.lengths)
+
+
+def _a_pair(config: RunConfig) -> int:
+    """FLOPs of one pair, over all heads."""
+    return (4 if config.direction == "forward" else 10) * config.shape.heads * config.shape.head_dim
+
+
+@lru_cache
+def _pairs(mask: Mask, nq: int, nk: int) -> int:
+    return mask.pairs(nq, nk)
 
 
 def bench(
@@ -73,16 +93,22 @@ def _result(timings: pd.DataFrame, ceilings: list[Any], environment: dict[str, A
     reference = {_shape_key(row): row["median_ns"] for row in rows if row["implementation"] == REFERENCE}
     for row in rows:
         median, base = row["median_ns"], reference.get(_shape_key(row))
-        shape = AttentionShape(*(row[name] for name in ("batch", "heads", "nq", "nk", "head_dim", "kv_heads", "dtype",
-                                                        "mask")))
-        row["tflops_per_s"] = flops(shape, row["direction"]) / median / 1e3 if median else None
+        row["tflops_per_s"] = flops(_config(row)) / median / 1e3 if median else None
         row["speedup_over_" + REFERENCE] = base / median if base and median else None
-    return {"rows": rows, "against_best": against_best(rows), "ratios": ratios(rows), "ceilings": ceilings,
-            "environment": environment, "convention": CONVENTION}
+    return {"rows": rows, "against_best": against_best(rows), "against_plain": against_plain(rows),
+            "ratios": ratios(rows), "ceilings": ceilings, "environment": environment, "convention": CONVENTION}
+
+
+def _config(row: Mapping[str, Any]) -> RunConfig:
+    shape = AttentionShape(**{name: row[name] for name in SHAPE if name != "direction"})
+    return RunConfig(row["implementation"], shape, row["direction"], json.loads(row.get("parameters") or "{}"))
 
 
 def _shape_key(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    return tuple(row[name] for name in SHAPE)
+    """What a row is compared on: packed sequences with packed ones of the same lengths."""
+    given = json.loads(row.get("parameters") or "{}")
+    lengths = [str(given.get(name)) for name in ("q_lengths", "k_lengths")]
+    return (*(row[name] for name in SHAPE), row["implementation"] in PACKED, *lengths)
 
 
 def spread(row: Mapping[str, Any]) -> float | None:
@@ -113,6 +139,45 @@ def against_best(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return found
 
 
+def against_plain(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Each window, call with grouped heads and packed call against plain ones (`_plain`): the ratio of FLOP/s, FLOPs
+    being those of the pairs seen, and where it lies if each takes any time between its 20th and 80th percentile."""
+    timed = [(row, _config(row)) for row in rows if row["median_ns"] and row["p20_ns"] and row["p80_ns"]]
+    found = []
+    for row, config in timed:
+        for other, partner in _plain(config, timed):
+            work = visible_flops(config) / visible_flops(partner)
+            found.append({
+                **{name: row[name] for name in SHAPE}, "implementation": row["implementation"],
+                "parameters": row.get("parameters"), "plain": partner.implementation, "plain_n": partner.shape.nq,
+                "ratio": work * other["median_ns"] / row["median_ns"],
+                "least": work * other["p20_ns"] / row["p80_ns"], "most": work * other["p80_ns"] / row["p20_ns"],
+            })
+    return found
+
+
+def _plain(config: RunConfig, timed: Sequence[tuple[Mapping[str, Any], RunConfig]]
+           ) -> list[tuple[Mapping[str, Any], RunConfig]]:
+    """The plain calls that the cost of ``config`` is told by, none of one that is plain itself: of the same
+    implementation, tokens, heads and head size, causal if it is; of its own length, or of every one where none is."""
+    if config.shape.nq != config.shape.nk or (config.plain and config.implementation not in PACKED):
+        return []
+    fastest: dict[int, tuple[Mapping[str, Any], RunConfig]] = {}
+    for row, other in timed:
+        mine = other.implementation in PACKED.get(config.implementation, (config.implementation,))
+        if mine and other.plain and _family(other) == _family(config):
+            n = other.shape.nq
+            fastest[n] = min(fastest.get(n, (row, other)), (row, other), key=lambda one: one[0]["median_ns"])
+    own = {nq for nq, _ in config.lengths}
+    return [fastest[n] for n in (own if len(own) == 1 and own <= fastest.keys() else sorted(fastest))]
+
+
+def _family(config: RunConfig) -> tuple[Any, ...]:
+    s = config.shape
+    causal = Mask.parse(s.mask).right == 0
+    return config.direction, s.dtype, s.heads, s.head_dim, causal, s.nq == s.nk, sum(nq for nq, _ in config.lengths)
+
+
 def ratios(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """How much faster each of OURS is than each other implementation, over the shapes that both were timed on: the
     geometric mean of their times over ours, the least and the most."""
@@ -130,8 +195,12 @@ def ratios(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def _shape_words(row: Mapping[str, Any]) -> str:
     n = f"N{row['nq']}" if row["nq"] == row["nk"] else f"Nq{row['nq']} Nk{row['nk']}"
+    lengths = [nq for nq, _ in _config(row).lengths]
+    if row["implementation"] in PACKED and len(set(lengths)) > 1:
+        n = f"N{min(lengths)} to {max(lengths)}"
+    h = f"H{row['heads']}" if row["heads"] == row["kv_heads"] else f"H{row['heads']}/{row['kv_heads']}"
     backward = " backward" if row["direction"] == "backward" else ""
-    return f"B{row['batch']} H{row['heads']} {n} D{row['head_dim']} {row['dtype']} {row['mask']}{backward}"
+    return f"B{row['batch']} {h} {n} D{row['head_dim']} {row['dtype']} {row['mask']}{backward}"
 
 
 def _name(row: Mapping[str, Any]) -> str:
@@ -175,6 +244,11 @@ def text(result: dict[str, Any]) -> str:
         f"{_shape_words(e):<{wide}} {_name(e):<18} {e['ratio']:.3f}× as fast as the best peer, {e['peer']} "
         f"({e['least']:.3f} to {e['most']:.3f} from percentile 20 to 80)"
         for e in result["against_best"]
+    ]
+    lines += [
+        f"{_shape_words(e):<{wide}} {_name(e):<18} {e['ratio']:.3f}× the FLOP/s of plain {e['plain']} at "
+        f"N {e['plain_n']} ({e['least']:.3f} to {e['most']:.3f} from percentile 20 to 80)"
+        for e in result["against_plain"]
     ]
     lines += [
         f"{e['over']} is {e['geometric_mean']:.2f}× as fast as {e['implementation']} "

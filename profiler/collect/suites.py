@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from profiler.errors import BadInput
@@ -153,6 +154,37 @@ def peers(direction: str = "forward") -> list[RunConfig]:
     return [*found, *fixed]
 
 
+# What is packed into 16,384 tokens, and what a row of a window sees: its own key and so many before it, or beside it.
+PACKED = (8192, 5003, 2048, 1024, 117)
+WINDOWS = ((4096, "window:1023,0"), (16384, "window:1023,0"), (16384, "window:4095,0"), (16384, "window:1023,1023"))
+
+
+def shapes() -> list[RunConfig]:
+    """What grouped heads, windows and packed sequences cost beside plain attention, forward, bf16 and fp16.
+
+    16,384 tokens of hidden size 2048, N 4096 and 16384: plain calls, windows, sequences packed, of one length and of
+    several; 32 query heads on 8 key heads, at D 128 beside 32 on 32. A name with _varlen is called on packed sequences.
+    """
+    packed = ("flash_varlen", "fa3_varlen", "fa4_varlen")
+    found = []
+    for dtype in ("bf16", "fp16"):
+        for d in (64, 128):
+            one = {"head_dims": (d,), "dtypes": (dtype,)}
+            for n in (4096, 16384):
+                heads = {HIDDEN // d: (0,), 32: (0, 8)}
+                found += [config for h, some in heads.items() for kv in some
+                          for config in sweep(("hopper", "sdpa_cudnn", "fa3", "fa4"), (n,), batch=TOKENS // n, heads=h,
+                                              kv_heads=kv, **one)]
+            for n, mask in WINDOWS:
+                found += sweep(("hopper", "fa3", "fa4"), (n,), masks=(mask,), batch=TOKENS // n, heads=HIDDEN // d,
+                               **one)
+            for lengths in ((4096,) * (TOKENS // 4096), PACKED):
+                given = {"q_lengths": list(lengths), "k_lengths": list(lengths)}
+                found += [replace(config, parameters=given)
+                          for config in sweep(packed, (max(lengths),), batch=len(lengths), heads=HIDDEN // d, **one)]
+    return list({config.config_id: config for config in found}.values())
+
+
 # One switch off at a time, beside all on (profiler.workload.ablation).
 SWITCHED_OFF: tuple[dict[str, Any], ...] = (
     {}, {"folded": False}, {"edge_only": False}, {"staged": False}, {"ordered": False}, {"tma": False},
@@ -221,6 +253,7 @@ SUITES: dict[str, Callable[[], list[RunConfig]]] = {
     "backward": backward,
     "decode": decode,
     "peers": peers,
+    "shapes": shapes,
     "ablation": ablation,
     "ladder": ladder,
     "options": options,

@@ -71,7 +71,7 @@ def run_timing(plan: Plan, results: Results) -> None:
         for entry in ceilings.measure({config.shape.dtype for config in plan.configs}):
             results.add("ceiling", entry=entry)
     clock, sensors = clock_for(plan.device), Sensors(plan.device)
-    for group in timing.by_shape(plan.configs):
+    for group in timing.together(plan.configs):
         rows = timing.measure(
             group,
             clock,

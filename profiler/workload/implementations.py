@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from profiler.errors import BadInput
-from profiler.spec import Mask, RunConfig
+from profiler.spec import RunConfig
 from profiler.workload import accuracy, foreign, options, patterns
 
 # Peer -> torch's name of the only backend it may use. With one backend allowed, either that one ran or torch refused.
@@ -31,11 +31,10 @@ class Refused(Exception):
 
 
 def is_causal(config: RunConfig) -> bool:
-    """Whether the mask is causal; other masks than full and causal are refused."""
-    mask = Mask.parse(config.shape.mask)
-    if mask not in (Mask(), Mask(-1, 0)):
-        raise Refused(f"mask {mask}: {config.implementation} is called with full or causal masks")
-    return mask == Mask(-1, 0)
+    """Whether the mask is causal, for those that take no windows: these are refused."""
+    if patterns.window(config):
+        raise Refused(f"mask {config.shape.mask}: {config.implementation} is called with full or causal masks")
+    return patterns.causal(config)
 
 
 def as_it_is(result: Any) -> Any:
@@ -70,19 +69,19 @@ def bind(config: RunConfig, q: Any, k: Any, v: Any, dout: Any = None) -> Bound:
     """
     from profiler.workload import peers
 
-    causal = is_causal(config)
     if config.implementation in peers.PEERS:
-        return _package(config, q, k, v, dout, causal)
+        return _package(config, q, k, v, dout)
     if config.implementation == "ablation":
         from profiler.workload import ablation
 
-        return ablation.bind(config, q, k, v, causal)
+        return ablation.bind(config, q, k, v, is_causal(config))
     if config.implementation == "hopper":
         from profiler.workload import hopper
 
         if hopper.apart(config):
-            return hopper.bind(config, q, k, v, causal)
+            return hopper.bind(config, q, k, v, is_causal(config))
     if config.implementation in PEERS or foreign.is_foreign(config.implementation):
+        causal = is_causal(config)
         forward = (_peer if config.implementation in PEERS else _foreign)(config, causal)
         if config.direction == "forward":
             bound = Bound(lambda stage: forward(stage, q, k, v), {})
@@ -90,11 +89,11 @@ def bind(config: RunConfig, q: Any, k: Any, v: Any, dout: Any = None) -> Bound:
             bound = by_autograd(forward, q, k, v, dout)
         chosen = sdpa_choice(q, k, v, causal) if config.implementation in PEERS else ""
         return replace(bound, foreign=config.implementation not in PEERS, note=chosen)
-    return _ours(config, q, k, v, dout, causal)
+    return _ours(config, q, k, v, dout)
 
 
-def _ours(config: RunConfig, q: Any, k: Any, v: Any, dout: Any, causal: bool) -> Bound:
-    """A kernel of the registry, by its kind and direction."""
+def _ours(config: RunConfig, q: Any, k: Any, v: Any, dout: Any) -> Bound:
+    """A kernel of the registry, by its kind and direction; a window is handed to it, or refused by it by name."""
     import kernels
 
     registry = kernels.registry
@@ -106,7 +105,9 @@ def _ours(config: RunConfig, q: Any, k: Any, v: Any, dout: Any, causal: bool) ->
         raise BadInput(f"implementation: expected one of {', '.join(known)}, got {config.implementation!r}.")
     if config.direction not in info.directions:
         raise Refused(f"direction {config.direction}: {info.name} has {', '.join(info.directions)} only")
-    pattern, given = patterns.of(config), patterns.options(config, q.device)
+    pattern, given, causal = patterns.of(config), patterns.options(config, q.device), patterns.causal(config)
+    if sides := patterns.window(config):
+        given["window"] = sides
     on, extra = options.of(config), options.given(config, q)
     ordered = info.name == "hopper" and config.direction == "backward"  # flash2's sums have one order as it is
     fixed: dict[str, Any] = {"deterministic": True} if ordered and config.parameters.get("deterministic") else {}
@@ -115,8 +116,8 @@ def _ours(config: RunConfig, q: Any, k: Any, v: Any, dout: Any, causal: bool) ->
     if config.parameters.get("training") and config.direction != "backward":
         raise Refused("training: a parameter of the backward")
     if info.kind == "decode":
-        if pattern or on:
-            raise Refused(f"{', '.join([*pattern, *on])}: decode is measured on caches of one length, without options")
+        if given or on:
+            raise Refused(f"{', '.join([*given, *on])}: decode is measured on caches of one length, without options")
         lengths = q.new_full((q.shape[0],), k.shape[2]).int()
         ready = registry.prepare_decode(q, k, v, cache_seqlens=lengths, causal=causal, tuning=tuning)
         return Bound(ready, dict(ready.parameters))
@@ -167,13 +168,14 @@ def by_autograd(forward: Callable[..., Any], q: Any, k: Any, v: Any, dout: Any) 
     return Bound(call, {}, partial(train, partial(forward, no_stage), (q, k, v), dout))
 
 
-def _package(config: RunConfig, q: Any, k: Any, v: Any, dout: Any, causal: bool) -> Bound:
+def _package(config: RunConfig, q: Any, k: Any, v: Any, dout: Any) -> Bound:
     """A peer that is a package of its own; its layout of the inputs is made once, outside the timed call."""
     from profiler.workload import peers
 
-    if config.parameters:
-        raise Refused(f"{config.implementation} has no tuning parameters, got {', '.join(config.parameters)}")
-    adapter = peers.adapter(config.implementation, causal, config.shape, config.direction)
+    known = peers.LENGTHS if config.implementation in peers.PACKED else ()
+    if others := [name for name in config.parameters if name not in known]:
+        raise Refused(f"{config.implementation} has no tuning parameters, got {', '.join(others)}")
+    adapter = peers.adapter(config)
     q, k, v = (adapter.layout(x) for x in (q, k, v))
 
     def forward(stage: Stage, *qkv: Any) -> Any:
@@ -182,8 +184,9 @@ def _package(config: RunConfig, q: Any, k: Any, v: Any, dout: Any, causal: bool)
 
     if config.direction == "backward":
         bound = by_autograd(forward, q, k, v, adapter.layout(dout))
-        return replace(bound, unpack=lambda gradients: tuple(adapter.restore(x) for x in gradients))
-    return Bound(lambda stage: forward(stage, q, k, v), {}, unpack=adapter.restore)
+        return replace(bound, parameters=dict(config.parameters),
+                       unpack=lambda gradients: tuple(adapter.restore(x) for x in gradients))
+    return Bound(lambda stage: forward(stage, q, k, v), dict(config.parameters), unpack=adapter.restore)
 
 
 def sdpa_choice(q: Any, k: Any, v: Any, causal: bool) -> str:

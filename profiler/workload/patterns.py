@@ -1,4 +1,4 @@
-"""The parameters of a configuration that say who sees whom beyond the mask, by the model's names: lengths of sequences
+"""Who sees whom: the mask, and the parameters of a configuration beyond it, by the model's names: lengths of sequences
 (q_lengths, k_lengths) and kept blocks (block_mask, block_size)."""
 
 from __future__ import annotations
@@ -12,6 +12,17 @@ from profiler.spec import Mask, RunConfig
 
 NAMES = ("q_lengths", "k_lengths", "block_mask", "block_size")
 BLOCK_SIZE = 128  # of a block mask, unless block_size says otherwise
+
+
+def causal(config: RunConfig) -> bool:
+    """Whether the mask is causal and no window."""
+    return Mask.parse(config.shape.mask) == Mask(-1, 0)
+
+
+def window(config: RunConfig) -> tuple[int, int] | None:
+    """(left, right) of a window as the kernels take it; None of a full or causal mask."""
+    mask = Mask.parse(config.shape.mask)
+    return None if mask in (Mask(), Mask(-1, 0)) else (mask.left, mask.right)
 
 
 def of(config: RunConfig) -> dict[str, Any]:
@@ -46,13 +57,14 @@ def block_mask(config: RunConfig, device: torch.device | str) -> torch.Tensor:
 
 
 def hidden(config: RunConfig, device: torch.device | str) -> torch.Tensor | None:
-    """Which pairs nobody sees, bool (B or 1, 1, Nq, Nk), the mask included; None where the mask alone says it."""
+    """Which pairs nobody sees, bool (B or 1, 1, Nq, Nk), the mask included; None where a full or causal mask says it.
+    """
     found, s = of(config), config.shape
-    if not found:
+    if not found and window(config) is None:
         return None
-    mask, rows = Mask.parse(s.mask), torch.arange(s.nq, device=device)[:, None]
-    columns = torch.arange(s.nk, device=device)[None, :]
-    q, k = (torch.tensor(found.get(name, [n] * s.batch), device=device).view(-1, 1, 1, 1)
+    rows, columns = (torch.arange(n, device=device, dtype=torch.int32) for n in (s.nq, s.nk))
+    mask, rows, columns = Mask.parse(s.mask), rows[:, None], columns[None, :]
+    q, k = (torch.tensor(found.get(name, [n]), device=device, dtype=torch.int32).view(-1, 1, 1, 1)
             for name, n in (("q_lengths", s.nq), ("k_lengths", s.nk)))
     distance = columns - rows - (k - q)  # bottom-right in each sequence
     out = (rows >= q) | (columns >= k)

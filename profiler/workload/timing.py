@@ -1,4 +1,4 @@
-"""Unprofiled time, peak memory and error of configurations, those of one shape interleaved in random order."""
+"""Unprofiled time, peak memory and error of configurations, those that are compared interleaved in random order."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from profiler.spec import RunConfig, parameters_text
 from profiler.workload import accuracy, gradients, inputs, patterns
 from profiler.workload.clock import GpuClock, HostClock
 from profiler.workload.device import Sensors, throttle_words
-from profiler.workload.implementations import Bound, Refused, bind, is_causal, no_stage
+from profiler.workload.implementations import Bound, Refused, bind, no_stage
 from profiler.workload.peers import Missing
 
 BUDGET_S = 0.25  # timed seconds a configuration, both calls of a pair and the flush
@@ -99,6 +99,23 @@ def by_shape(configs: Iterable[RunConfig]) -> Iterator[list[RunConfig]]:
         yield list(group)
 
 
+def together(configs: Iterable[RunConfig]) -> Iterator[list[RunConfig]]:
+    """What is timed in the same rounds: a group of `by_shape`, but windows, grouped heads and packed sequences beside
+    the plain calls of as many tokens, heads and head size, for their cost is told by these."""
+    groups = list(by_shape(configs))
+
+    def family(config: RunConfig) -> tuple[Any, ...]:
+        s = config.shape
+        return config.direction, s.dtype, s.heads, s.head_dim, s.nq == s.nk, sum(nq for nq, _ in config.lengths)
+
+    joined = {family(c) for group in groups for c in group if not c.plain and c.shape.nq == c.shape.nk}
+    found: dict[Any, list[RunConfig]] = {}
+    for number, group in enumerate(groups):
+        one = family(group[0])
+        found.setdefault(one if one in joined else number, []).extend(group)
+    yield from found.values()
+
+
 def measure(
     configs: list[RunConfig],
     clock: GpuClock | HostClock,
@@ -108,42 +125,45 @@ def measure(
     seed: int,
     starting: Callable[[RunConfig], None],
 ) -> Iterator[dict[str, Any]]:
-    """Timings rows of configurations of one shape. ``starting`` is told of each before its first call.
+    """Timings rows of configurations that are timed in the same rounds. ``starting`` is told of each before its first
+    call.
 
     A configuration that cannot run yields a row whose status says why; the others go on.
     """
-    try:
-        tensors = inputs.of(configs[0], device, seed)
-        with torch.no_grad():
-            expected = (accuracy if len(tensors) == 3 else gradients).expect(
-                *tensors, is_causal(configs[0]), patterns.hidden(configs[0], device))
-    except (BadInput, Refused, torch.OutOfMemoryError) as error:
-        yield from (
-            row_of(config, reason(error), note="while the inputs and their float64 reference were made")
-            for config in configs
-        )
-        return
-    subjects = []
-    for config in configs:
-        starting(config)
-        with warnings.catch_warnings(record=True) as heard, torch.no_grad():
-            warnings.simplefilter("always")
-            try:
-                subject = prepare(config, bind(config, *tensors), expected, clock)
-            except Exception as error:  # whatever an implementation raises is its result, and the next one still runs
-                yield row_of(config, reason(error, heard))
-                if is_sticky(error):
-                    raise
-                clock.free()
-                continue
-        if subject.repetitions:
-            subjects.append(subject)
-        else:
-            yield subject.row
+    subjects: list[Subject] = []
+    for alike in by_shape(configs):
+        try:
+            tensors = inputs.of(alike[0], device, seed)
+            with torch.no_grad():
+                expected = (accuracy if len(tensors) == 3 else gradients).expect(
+                    *tensors, patterns.causal(alike[0]), patterns.hidden(alike[0], device))
+        except (BadInput, Refused, torch.OutOfMemoryError) as error:
+            yield from (
+                row_of(config, reason(error), note="while the inputs and their float64 reference were made")
+                for config in alike
+            )
+            continue
+        for config in alike:
+            starting(config)
+            with warnings.catch_warnings(record=True) as heard, torch.no_grad():
+                warnings.simplefilter("always")
+                try:
+                    subject = prepare(config, bind(config, *tensors), expected, clock)
+                except Exception as error:  # whatever an implementation raises is its result; the next one still runs
+                    yield row_of(config, reason(error, heard))
+                    if is_sticky(error):
+                        raise
+                    clock.free()
+                    continue
+            if subject.repetitions:
+                subjects.append(subject)
+            else:
+                yield subject.row
+        del tensors, expected
     with torch.no_grad():
         interleave(subjects, clock, sensors, random.Random(seed))
     yield from map(summary, subjects)
-    del subjects, tensors, expected
+    del subjects
     clock.free()
 
 

@@ -11,12 +11,12 @@ from profiler.cli import measure
 from profiler.collect import bench, gpu, run, share, suites
 from profiler.errors import BadInput
 from profiler.evidence import evaluate
-from profiler.spec import AttentionShape
+from profiler.spec import AttentionShape, RunConfig, parameters_text
 
 from .conftest import ROOT
 
 MOST = {"quick": 4, "evidence": 132, "scaling": 144, "tuning": 32, "backward": 48, "decode": 16, "peers": 264,
-        "ablation": 36, "ladder": 44, "options": 48, "memory": 10}
+        "shapes": 256, "ablation": 36, "ladder": 44, "options": 48, "memory": 10}
 
 
 @pytest.mark.parametrize("name", suites.SUITES)
@@ -84,12 +84,43 @@ def test_a_suite_is_narrowed_by_values_and_never_to_nothing():
         suites.suite("quick", "backward")
 
 
+def test_shapes_hold_a_plain_partner_for_everything_that_is_not():
+    configs = suites.shapes()
+    assert {sum(n for n, _ in config.lengths) for config in configs} == {16_384} and sum(suites.PACKED) == 16_384
+    costs = [c for c in configs if not c.plain or c.implementation.endswith("_varlen")]
+    kinds = {(c.shape.kv_heads < c.shape.heads, c.shape.mask, c.shape.nq, len(set(c.lengths))) for c in costs}
+    assert kinds == {*itertools.product([True], ["full", "causal"], [4096, 16384], [1]),
+                     *((False, mask, n, 1) for n, mask in suites.WINDOWS),
+                     *((False, mask, n, many) for mask in ("full", "causal") for n, many in ((4096, 1), (8192, 5)))}
+    rows = [{**c.key(), "parameters": parameters_text(c.parameters), "median_ns": 1.0, "p20_ns": 1.0, "p80_ns": 1.0}
+            for c in configs]
+    for told in (bench.against_plain(rows), bench.against_plain(rows[::-1])):
+        beside = {(e["implementation"], *(e[name] for name in bench.SHAPE), e["parameters"]): e["plain"] for e in told}
+        assert len(beside) == len(costs)
+        assert {(key[0], plain) for key, plain in beside.items()} == {
+            *((name, name) for name in ("hopper", "sdpa_cudnn", "fa3", "fa4")),
+            ("flash_varlen", "hopper"), ("fa3_varlen", "fa3"), ("fa4_varlen", "fa4")}
+
+
 def test_flops_by_convention():
     square = AttentionShape(2, 3, 8, 8, 4, mask="causal")
-    assert bench.flops(square) == 4 * 2 * 3 * 8 * 8 * 4 // 2
-    assert bench.flops(square, "backward") == 10 * 2 * 3 * 8 * 8 * 4 // 2
+    assert bench.flops(RunConfig("naive", square)) == 4 * 2 * 3 * 8 * 8 * 4 // 2
+    assert bench.flops(RunConfig("naive", square, "backward")) == 10 * 2 * 3 * 8 * 8 * 4 // 2
     # One query at the end of its cache sees every key: nothing is halved.
-    assert bench.flops(AttentionShape(2, 4, 1, 100, 8, kv_heads=2, mask="causal")) == 4 * 2 * 4 * 100 * 8
+    one = RunConfig("naive", AttentionShape(2, 4, 1, 100, 8, kv_heads=2, mask="causal"))
+    assert bench.flops(one) == 4 * 2 * 4 * 100 * 8
+
+
+def test_flops_of_windows_and_packed_sequences_count_what_is_seen():
+    """A window of one key before: 1 + 2 + 2 + 2 of 16 pairs. Of 3 and 1 tokens, causal: 6 + 1, full: 9 + 1."""
+    window = RunConfig("hopper", AttentionShape(2, 3, 4, 4, 8, mask="window:1,0"))
+    assert bench.flops(window) == bench.visible_flops(window) == 4 * 2 * 3 * 8 * 7
+    for mask, pairs in (("causal", 6 + 1), ("full", 9 + 1)):
+        packed = RunConfig("flash_varlen", AttentionShape(2, 3, 3, 3, 8, mask=mask), "backward",
+                           {"q_lengths": [3, 1], "k_lengths": [3, 1]})
+        assert bench.flops(packed) == 10 * 3 * 8 * pairs and not packed.plain
+    alike = RunConfig("flash_varlen", AttentionShape(2, 3, 4, 4, 8, mask="causal"), parameters={"q_lengths": [4, 4]})
+    assert bench.flops(alike) == 4 * 2 * 3 * 8 * 8 and bench.visible_flops(alike) == 4 * 2 * 3 * 8 * 10 and alike.plain
 
 
 def test_the_ladder_counts_what_warps_wait_for(monkeypatch):

@@ -11,7 +11,7 @@ import torch
 from profiler.errors import BadInput
 from profiler.spec import AttentionShape, RunConfig
 from profiler.workload import inputs, patterns, timing
-from profiler.workload.implementations import Refused, bind
+from profiler.workload.implementations import Refused, bind, no_stage
 
 ROOT = Path(__file__).parents[2]
 SHAPE = AttentionShape(2, 1, 3, 4, 16, dtype="fp32", mask="causal")
@@ -23,6 +23,39 @@ def test_lengths_hide_what_is_behind_them_by_hand():
     seen = (~patterns.hidden(config, "cpu")).int()[:, 0].tolist()
     assert seen == [[[0, 0, 0, 0], [1, 0, 0, 0], [0, 0, 0, 0]], [[1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 1, 1]]]
     assert patterns.hidden(RunConfig("flash2", SHAPE, parameters={"block_m": 16}), "cpu") is None
+
+
+def test_a_window_hides_what_is_outside_it_by_hand():
+    """3 queries at the end of 4 keys, one key before and one after its own: 0 1 2, 1 2 3, 2 3."""
+    config = RunConfig("flash2", AttentionShape(2, 1, 3, 4, 16, dtype="fp32", mask="window:1,1"))
+    assert (~patterns.hidden(config, "cpu")).int().tolist() == [[[[1, 1, 1, 0], [0, 1, 1, 1], [0, 0, 1, 1]]]]
+
+
+def test_a_window_reaches_the_kernel_as_one(monkeypatch):
+    """The Hopper kernel cannot run here: what the registry is asked for."""
+    import kernels
+
+    asked = {}
+    monkeypatch.setattr(kernels.registry, "prepare_forward", lambda name, *qkv, **given: asked.update(
+        name=name, **given) or kernels.registry.Prepared(lambda stage: "O", ("attention",), {"consumers": 2}))
+    config = RunConfig("hopper", AttentionShape(1, 1, 8, 8, 16, mask="window:5,0"))
+    bound = bind(config, *inputs.make(config.shape, "cpu", 0))
+    assert bound.call(no_stage) == "O" and bound.parameters == {"consumers": 2}
+    assert (asked["name"], asked["causal"], asked["window"]) == ("hopper", False, (5, 0))
+
+
+def test_what_is_not_plain_is_timed_beside_the_plain_calls_of_as_many_tokens():
+    def shape(batch, n, mask="full", kv_heads=4, head_dim=16):
+        return AttentionShape(batch, 4, n, n, head_dim, kv_heads=kv_heads, mask=mask)
+
+    short, long, window = (RunConfig("hopper", shape(*given)) for given in ((4, 8), (1, 32), (1, 32, "window:3,0")))
+    grouped = RunConfig("hopper", shape(4, 8, kv_heads=2))
+    packed = RunConfig("flash_varlen", shape(2, 24), parameters={"q_lengths": [24, 8], "k_lengths": [24, 8]})
+    other, alone = RunConfig("hopper", shape(1, 32, head_dim=32)), RunConfig("naive", shape(2, 24))  # 48 tokens
+    groups = list(timing.together([alone, window, short, other, packed, long, grouped]))
+    assert sorted(map(len, groups)) == [1, 1, 5]
+    assert [alone] in groups and [other] in groups
+    assert all(len(group) == 1 for group in timing.together([short, long, other, alone]))  # plain ones, each by itself
 
 
 def test_block_masks_as_rows_and_as_counts_by_hand():
@@ -56,19 +89,23 @@ INTERPRETED = """
 import os
 os.environ["TRITON_INTERPRET"] = "1"
 import contextlib
+from dataclasses import replace
 from profiler.model import predict
 from profiler.spec import AttentionShape, RunConfig
 from profiler.workload import accuracy, gradients, inputs, patterns
-from profiler.workload.implementations import bind, is_causal
+from profiler.workload.implementations import bind
 shape = AttentionShape(2, 2, 40, 48, 16, kv_heads=1, dtype="fp32", mask="causal")
-for name, given in (("flash1", {}), ("flash_varlen", {"q_lengths": [40, 7], "k_lengths": [20, 48]}),
-                    ("flash_sparse", {"block_mask": [[1, 0, 0], [1, 1, 0], [0, 1, 1]], "block_size": 16})):
+window = replace(shape, mask="window:9,3")
+lengths = {"q_lengths": [40, 7], "k_lengths": [20, 48]}
+kept = {"block_mask": [[1, 0, 0], [1, 1, 0], [0, 1, 1]], "block_size": 16}
+for name, given, shape in (("flash1", {}, shape), ("flash2", {}, window), ("flash_varlen", lengths, shape),
+                           ("flash_varlen", lengths, window), ("flash_sparse", kept, shape)):
     for direction in ("forward", "backward")[:1 if name == "flash1" else 2]:
         config, seen = RunConfig(name, shape, direction, given), []
         tensors = inputs.of(config, "cpu", 0)
         bound = bind(config, *tensors)
         judge = accuracy if direction == "forward" else gradients
-        expected = judge.expect(*tensors, is_causal(config), patterns.hidden(config, "cpu"))
+        expected = judge.expect(*tensors, patterns.causal(config), patterns.hidden(config, "cpu"))
         found = expected.compare(bound.unpack(bound.call(lambda stage: seen.append(stage) or contextlib.nullcontext())))
         right = found["error_relative"] < 1e-6
         if bound.training:
@@ -84,5 +121,5 @@ def test_each_runs_right_with_the_stages_and_parameters_of_the_model():
                           env={**os.environ, "PYTHONPATH": str(ROOT)})
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.splitlines() == [f"{name} True True True" for name in (
-        "flash1 forward", "flash_varlen forward", "flash_varlen backward", "flash_sparse forward",
-        "flash_sparse backward")]
+        "flash1 forward", "flash2 forward", "flash2 backward", *["flash_varlen forward", "flash_varlen backward"] * 2,
+        "flash_sparse forward", "flash_sparse backward")]

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from kernels.errors import UnsupportedCall
 from kernels.reference import reference_attention
 from profiler.collect import worker
 from profiler.errors import BadInput
@@ -159,14 +160,30 @@ def test_a_nan_outside_the_sampled_rows_is_seen(monkeypatch):
     assert accuracy.expect(q, k, v, True).compare(out)["finite"] is False
 
 
+def test_several_shapes_are_compared_each_with_its_own_reference(monkeypatch):
+    """Timed in the same rounds, of which each shape has its inputs; one that cannot be made costs only its own rows."""
+    rounds = []
+    monkeypatch.setattr(timing, "interleave", lambda subjects, *rest: rounds.append(len(subjects)))
+    long, fp4 = AttentionShape(1, 4, 48, 48, 16, dtype="fp32"), AttentionShape(1, 4, 8, 8, 16, dtype="fp32")
+    real = inputs.of
+    monkeypatch.setattr(inputs, "of", lambda config, *rest: real(config, *rest) if config.shape != fp4 else (
+        _ for _ in ()).throw(torch.OutOfMemoryError("no room")))
+    monkeypatch.setattr(timing, "summary", lambda subject: subject.row)
+    rows = measure(config(), config(shape=long), config("naive_folded", shape=long), config(shape=fp4))
+    assert rounds == [3] and [row["status"] for row in rows] == ["out of memory", "ok", "ok", "ok"]
+    assert all(row["error_relative"] < 1e-6 for row in rows[1:])
+
+
 def test_what_the_peers_cannot_do_is_refused_by_reason():
     q, k, v = inputs.make(SMALL, "cpu", 0)
     with pytest.raises(Refused, match="top left"):
         bind(config("sdpa_math"), q, k, v)
     with pytest.raises(Refused, match="no tuning parameters"):
         bind(config("sdpa_math", block_m=64), q, k, v)
-    with pytest.raises(Refused, match="window"):
+    with pytest.raises(UnsupportedCall, match="window: expected no such option"):
         bind(config(shape=AttentionShape(1, 1, 8, 8, 16, dtype="fp32", mask="window:2,2")), q, k, v)
+    with pytest.raises(Refused, match="mask window:2,2: sdpa_math is called with full or causal masks"):
+        bind(config("sdpa_math", AttentionShape(1, 1, 8, 8, 16, dtype="fp32", mask="window:2,2")), q, k, v)
     with pytest.raises(BadInput, match="naive, naive_folded, flash1, flash2"):
         bind(config("mystery"), q, k, v)
 
