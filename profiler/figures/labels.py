@@ -14,9 +14,10 @@ IMPLEMENTATIONS = {
     "hopper_fp8": "FlashAttention (Hopper, fp8)", "flash_decode": "split-KV decode",
     "decode": "split-KV decode",
     "ablation": "FlashAttention-2 with switches",
-    "flash_varlen": "FlashAttention-2, varlen", "flash_sparse": "FlashAttention-2, block-sparse",
+    "flash_varlen": "FlashAttention, packed", "flash_sparse": "FlashAttention-2, block-sparse",
     "sdpa_flash": "SDPA flash", "sdpa_cudnn": "SDPA cuDNN", "sdpa_math": "SDPA math",
     "sdpa_efficient": "SDPA memory-efficient", "fa3": "FlashAttention-3", "fa4": "FlashAttention-4",
+    "fa3_varlen": "FlashAttention-3, packed", "fa4_varlen": "FlashAttention-4, packed",
 }
 STAGES = {
     "scores": "S = Q·Kᵀ", "scale": "S = S·scale", "mask": "S = mask(S)", "softmax": "P = softmax(S)",

@@ -49,10 +49,15 @@ def configurations(bundle: Bundle, shape: AttentionShape, name: str, direction: 
 
 
 def words(bundle: Bundle, shape: AttentionShape, direction: str = "forward") -> str:
-    """What is the same at every length, in words: the batch, or the tokens of a batch; a training step is called so."""
+    """What is the same at every length, in words: the batch, or the tokens of a batch. A training step is called so,
+    and of packed sequences the lengths are said."""
     said = labels.call(shape, direction, lengths=False)
     rows = select.matching_records(bundle.timings, shape, None, direction)
     if rows and all(json.loads(row["parameters"] or "{}").get("training") for row in rows):
         said = said.replace("backward pass", "training step, forward and backward", 1)
+    packed = [{nq for nq, _ in select.config(row).lengths} for row in rows]
+    if packed and all(len(some) > 1 for some in packed):
+        least, most = units.whole(min(min(some) for some in packed)), units.whole(max(max(some) for some in packed))
+        said += f", packed sequences of {least} to {most} tokens"
     fixed = tokens(bundle, shape, direction)
     return said.replace(f"batch {shape.batch}", f"batch of {units.whole(fixed)} tokens", 1) if fixed else said

@@ -83,7 +83,8 @@ def _measured(rows: list[select.Row],
     median, low, high = (None if units.missing(row[c]) else float(row[c]) for c in ("median_ns", "p20_ns", "p80_ns"))
     if quantity == "time":
         return _or_why(median, (low, high), row)
-    work = convention_flops(select.config(row).shape, row["direction"])
+    config = select.config(row)
+    work = convention_flops(config.shape, row["direction"], config.lengths)
     rate = [None if not ns else work / ns * 1e9 for ns in (median, high, low)]
     return _or_why(rate[0], (rate[1], rate[2]), row)
 
@@ -108,14 +109,20 @@ def _or_why(value: Any, spread: tuple[float | None, float | None], row: dict[str
     return None, (None, None), "not measured" if units.missing(status) or status == "ok" else str(status)
 
 
-def convention_flops(shape: AttentionShape, direction: str = "forward") -> float:
+def convention_flops(shape: AttentionShape, direction: str = "forward",
+                     sequences: Sequence[tuple[int, int]] = ()) -> float:
     """FLOPs by the papers' convention: 4·B·H·Nq·Nk·D, half of it when causal, 2.5 times as many backward.
 
-    With fewer queries than keys, where a causal mask hides little, the visible pairs are counted.
+    Where it has none, the visible pairs are counted: with fewer queries than keys, where a causal mask hides little, in
+    a window, and of packed sequences. sequences: the queries and keys of each, where they are not all Nq and Nk.
     """
-    pairs = shape.nq * shape.nk * (0.5 if shape.mask == "causal" else 1) if shape.nq == shape.nk else \
-        visible_pairs(Mask.parse(shape.mask), shape.nq, shape.nk)
-    return 4.0 * shape.batch * shape.heads * pairs * shape.head_dim * (2.5 if direction == "backward" else 1)
+    mask, whole = Mask.parse(shape.mask), ((shape.nq, shape.nk),) * shape.batch
+    each = tuple(sequences) or whole
+    if shape.nq == shape.nk and mask in (Mask(), Mask(-1, 0)) and each == whole:
+        pairs = shape.batch * shape.nq * shape.nk * (0.5 if mask == Mask(-1, 0) else 1)
+    else:
+        pairs = sum(visible_pairs(mask, *one) for one in each)
+    return 4.0 * shape.heads * pairs * shape.head_dim * (2.5 if direction == "backward" else 1)
 
 
 def _predicted(config: Any, quantity: str) -> float | None:
@@ -139,7 +146,8 @@ def scaling(bundle: Bundle, shape: AttentionShape, quantity: str = "dram_bytes",
     drawn = data[data["value"].gt(0).fillna(False).astype(bool)]
     measured = drawn[drawn["kind"].eq("measured")]
     how = "points measured" + (", lines predicted" if drawn["kind"].eq("predicted").any() else "") + ", slopes derived"
-    foot = canvas.foot(bundle.profile, how + (f". {CONVENTION[direction]}" if quantity == "tflops" else ""))
+    counted = CONVENTION[direction] + ("" if shape.mask in ("full", "causal") else "; of a window the pairs seen")
+    foot = canvas.foot(bundle.profile, how + (f". {counted}" if quantity == "tflops" else ""))
     if measured.empty:
         return canvas.unavailable(f"{labels.sentence(words)} over N: not available", _absent(data) or
                                   f"This source holds no measurement of {words} for this shape.", foot, theme, size)

@@ -1,0 +1,57 @@
+"""A source of windows, grouped heads and packed sequences: their rates count the pairs that are seen, and nothing of
+them is taken for a plain call."""
+
+import pytest
+
+from profiler import table
+from profiler.bundle import Bundle
+from profiler.collect import bench, suites
+from profiler.figures import labels, lengths, scaling, select
+from profiler.spec import AttentionShape, parameters_text
+from tests import synthetic
+
+RATES = {"hopper": 700e12, "flash_varlen": 680e12, "sdpa_cudnn": 600e12, "fa3": 690e12, "fa4": 650e12,
+         "fa3_varlen": 670e12, "fa4_varlen": 610e12}
+
+
+def row(config):
+    ns = bench.flops(config) / RATES[config.implementation] * 1e9
+    tiles = {"block_m": 128, "block_n": 176} if config.implementation in ("hopper", "flash_varlen") else {}
+    return {**config.key(), "parameters": parameters_text({**tiles, **config.parameters}), "status": "ok",
+            "median_ns": ns, "p20_ns": 0.99 * ns, "p80_ns": 1.01 * ns, "peak_memory_bytes": config.shape.q_bytes}
+
+
+SHAPES = Bundle("shapes", {"schema_version": 1, "kind": "profile", "created": "2026-01-01T00:00:00+00:00",
+                           "counters": False, "gpu": synthetic.GPU, "suite": "shapes"},
+                timings=table.make("timings", [row(c) for c in suites.shapes() if c.shape.dtype == "bf16"]))
+
+
+def test_every_rate_counts_what_is_seen():
+    configs = [select.config(one) for one in table.records(SHAPES.timings)]
+    for shape in dict.fromkeys(config.shape for config in configs):
+        names = {config.implementation for config in configs if config.shape == shape}
+        data = scaling.frame(SHAPES, shape, "tflops", sorted(names)).dropna(subset=["value"])
+        assert set(data["implementation"]) == names
+        for one in data.to_dict("records"):
+            assert one["value"] == pytest.approx(RATES[one["implementation"]], rel=1e-3), (shape, one)
+
+
+def test_flops_of_a_window_and_of_packed_sequences_by_hand():
+    """A window of one key before, 4 queries: 1 + 2 + 2 + 2 pairs; sequences of 3 and 1, causal: 6 + 1."""
+    assert scaling.convention_flops(AttentionShape(2, 3, 4, 4, 8, mask="window:1,0")) == 4 * 2 * 3 * 8 * 7
+    packed = AttentionShape(2, 3, 3, 3, 8, mask="causal")
+    assert scaling.convention_flops(packed, "backward", ((3, 3), (1, 1))) == 10 * 3 * 8 * 7
+    assert scaling.convention_flops(packed, sequences=((3, 3), (3, 3))) == 4 * 2 * 3 * 8 * 9 / 2
+
+
+def test_packed_sequences_are_said_to_be():
+    said = lengths.words(SHAPES, AttentionShape(5, 16, 8192, 8192, 128)).replace("\u202f", " ")
+    assert said.endswith("packed sequences of 117 to 8,192 tokens")
+    assert "packed" not in lengths.words(SHAPES, AttentionShape(4, 16, 4096, 4096, 128))
+    assert all("packed" in labels.implementation(name) for name in RATES if name.endswith("_varlen"))
+
+
+def test_the_figure_says_which_pairs_of_a_window_count():
+    figure = scaling.scaling(SHAPES, AttentionShape(1, 16, 16384, 16384, 128, mask="window:4095,0"), "tflops",
+                             ["hopper", "fa4"])
+    assert any("of a window the pairs seen" in note.text for note in figure.layout.annotations)
