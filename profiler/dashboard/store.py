@@ -21,8 +21,9 @@ import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
@@ -162,17 +163,25 @@ def recorded() -> dict[str, Source]:
     """The bundles of the data folders, the suites that most pages are about first; listing reads no table."""
     found: dict[str, Source] = {}
     for folder in data_folders():
-        for profile in sorted(folder.glob(f"**/{PROFILE}")):
-            here = profile.parent
-            files = [profile, *sorted(here.glob("*.parquet"))]
-            version = "-".join(f"{f.stat().st_mtime_ns:x}.{f.stat().st_size:x}" for f in files)
-            key = here.name if here.name not in found else f"{here.name}-{len(found)}"
-            found[key] = Source(key, here.name, version, "recorded", here, suite=_suite(str(profile), version))
+        for here, profile, version in sorted(_bundles(folder), key=lambda one: Path(one[1])):
+            name = os.path.basename(here)
+            key = name if name not in found else f"{name}-{len(found)}"
+            found[key] = Source(key, name, version, "recorded", Path(here), suite=_suite(profile, version))
     return dict(sorted(found.items(), key=lambda item: SUITES.index(item[1].suite) if item[1].suite in SUITES
                        else len(SUITES)))
 
 
-@st.cache_data(max_entries=200, show_spinner=False)
+def _bundles(folder: Path) -> Iterator[tuple[str, str, str]]:
+    """Path, profile and version of each bundle in ``folder``. Every click asks: a walk takes a tenth of globbing."""
+    for here, _, names in os.walk(folder):
+        if PROFILE in names:
+            files = [PROFILE, *sorted(name for name in names if name.endswith(".parquet"))]
+            stats = [os.stat(os.path.join(here, name)) for name in files]
+            yield (here, os.path.join(here, PROFILE),
+                   "-".join(f"{one.st_mtime_ns:x}.{one.st_size:x}" for one in stats))
+
+
+@lru_cache(maxsize=200)
 def _suite(path: str, version: str) -> str:
     try:
         return str(json.loads(Path(path).read_text(encoding="utf-8")).get("suite") or "")

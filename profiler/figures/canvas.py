@@ -110,7 +110,8 @@ def new(title: str, subtitle: str, foot: str, theme: str, size: str, *, left: fl
     tall = {what: text_height(text, font) for what, (text, font, _) in lines.items()}
     top = s.edge + tall["title"] + 0.5 * s.body + tall["subtitle"] + above * s.body
     bottom = s.edge + tall["foot"] + (4.7 if axis else 1) * s.body
-    right, height = s.edge + max(right, 1.5 * s.body), height or s.height
+    # a whole number of pixels: a page's chart is as high as its element, which has no fraction, and is drawn once so
+    right, height = s.edge + max(right, 1.5 * s.body), round(height or s.height)
     figure = Sheet()
     figure.update_layout(
         template=template(theme, size), height=height, width=s.width if size == "talk" else None,
