@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from profiler.collect import gpu, lock, pace, share, worker
-from profiler.collect.passes import Reporter
+from profiler.collect.progress import Reporter
 from profiler.collect.share import Measured, Order, Place
 from profiler.errors import BadInput, FlashScopeError, RunFailed
 from profiler.spec import RunConfig, parameters_text
@@ -144,7 +144,8 @@ def work(order: Order, configs: Sequence[RunConfig], run: str) -> tuple[str, dic
     files by name."""
     with tempfile.TemporaryDirectory(prefix="flashscope-") as name:
         here = share.place(order)
-        reporter = Reporter(_tell, len(configs), counters=bool(here.tool))
+        counted = [config for config in configs if config.config_id not in order.timed_only]
+        reporter = Reporter(_tell, len(configs), counters=bool(here.tool), counted=counted)
         with lock.measuring(here.gpu) if order.device == "cuda" else nullcontext():
             share.measure(order, here.tool, here.metrics, configs, Path(name), reporter, own_lock=True,
                           ceilings=(run, here.gpu) not in _known, chunk=len(configs))
@@ -241,10 +242,10 @@ def measure(
 def _ended(
     reporter: Reporter, order: Order, configs: Sequence[RunConfig], text: str, *, measured: bool = True
 ) -> None:
-    counted = sum(config.config_id not in order.timed_only for config in configs) if order.counters else 0
-    for kind, count in ((pace.COUNTERS, counted), (pace.TIMING, len(configs))):
-        if count:
-            reporter.done(kind, count, text, measured=measured)
+    if order.counters:
+        counted = [config for config in configs if config.config_id not in order.timed_only]
+        reporter.counted(counted, text, measured=measured)
+    reporter.done(pace.TIMING, len(configs), text, measured=measured)
 
 
 def _keep(folder: Path, configs: Sequence[RunConfig], name: str | None, files: dict[str, bytes]) -> None:

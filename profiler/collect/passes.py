@@ -6,62 +6,16 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from profiler.collect import failures, ncu, pace, watch, worker
+from profiler.collect.progress import Follower, Reporter, culprit
 from profiler.errors import BadInput, NcuFailed, NcuLocked, NoProgress, NothingProfiled, RunFailed, WorkerFailed
 from profiler.spec import RunConfig
 
 QUIET_S = 180.0
-
-
-class Reporter:
-    """Turns what the passes do into progress(text, done, total), with the time each took and what is left."""
-
-    def __init__(
-        self,
-        progress: Callable[[str, int, int], None],
-        configs: int,
-        *,
-        counters: bool,
-        counted: int | None = None,
-        known: Mapping[str, float] | None = None,
-        source: str = "an earlier run on this GPU",
-    ):
-        """counted: how many of the configurations go under ncu, where not all do; source: whose pace ``known`` is."""
-        self._progress, self._known, self._source = progress, dict(known or {}), source
-        under_ncu = {pace.COUNTERS: configs if counted is None else counted} if counters else {}
-        left = {**under_ncu, pace.TIMING: configs}
-        self._total, self._done = sum(left.values()), 0
-        self.pace = pace.Pace(left, self._known)
-
-    def begin(self) -> None:
-        """Say what is known of a run's length before it starts; nothing where no earlier run was measured."""
-        remaining = self.pace.remaining_s()
-        if remaining is not None and self._total:
-            passes = int(self._known.get("passes", 0)) if pace.COUNTERS in self.pace.left else 0
-            replays = f", {passes} replay passes a launch" if passes else ""
-            each = self.pace.estimate()
-            text = f"about {pace.duration(remaining)} by {self._source}{each}{replays}"
-            self._progress(text, self._done, self._total)
-
-    def end(self, passes: int | None) -> None:
-        """What it took in all, for whoever waited."""
-        took = self.pace.took_words()
-        if took:
-            self.say(took + (f", {passes} replay passes a launch" if passes else ""))
-
-    def say(self, text: str, beyond: int = 0) -> None:
-        """Something that ends no configuration. beyond: those that have ended and may have to be measured again."""
-        self._progress(text, self._done + beyond, self._total)
-
-    def done(self, kind: str, count: int, text: str, *, measured: bool = True) -> None:
-        """``count`` configurations of the pass ``kind`` have ended."""
-        self._done += count
-        self.pace.took(kind, count, measured=measured)
-        self._progress(f"{kind}: {text}{self.pace.words(kind)}", self._done, self._total)
 
 
 class Partial:
@@ -111,13 +65,6 @@ class Partial:
             error.remedy = f"{error.remedy}\nFinished configurations are kept: --resume goes on from them.".strip()
 
 
-def culprit(records: Sequence[Mapping[str, Any]], done: str) -> str | None:
-    """The configuration that was started last and has no result: the one a process died in."""
-    started = [r["config_id"] for r in records if r.get("record") == "start"]
-    ended = {r.get("config_id") or r.get("row", {}).get("config_id") for r in records if r.get("record") == done}
-    return started[-1] if started and started[-1] not in ended else None
-
-
 def own_error(records: Sequence[Mapping[str, Any]]) -> WorkerFailed | None:
     """What the workload itself refused before its first configuration (no GPU, for one), in its own words."""
     found = worker.of(records, "error")
@@ -145,7 +92,7 @@ class Chunk:
         self._done = folder / f"chunk-{number}.done"
         self.command, self.passes = "", 0
         self.unknown: list[str] = []  # metrics that this ncu does not have
-        self._told = 0  # configurations reported as done; what a crash repeats is not reported again
+        self._told: set[str] = set()  # configurations reported as done; what a crash repeats is not reported again
         self._own_lock = own_lock  # ncu's lock file in a folder of this run's own
 
     def records(self) -> list[dict[str, Any]]:
@@ -156,7 +103,7 @@ class Chunk:
         if self._done.is_file():
             facts = json.loads(self._done.read_text(encoding="utf-8"))
             self.command, self.passes, self.unknown = facts["command"], facts["passes"], facts["unknown"]
-            reporter.done(pace.COUNTERS, len(self.configs), "taken from the unfinished run", measured=False)
+            reporter.counted(self.configs, "taken from the unfinished run", measured=False)
             return
         left = list(self.configs)
         aside: list[dict[str, Any]] = []
@@ -174,8 +121,8 @@ class Chunk:
                 if error is None:
                     shutil.move(folder / "report.ncu-rep", self.report)
                     found += aside
-                    if len(self.configs) > self._told:
-                        reporter.done(pace.COUNTERS, len(self.configs) - self._told, f"{len(aside)} set aside")
+                    rest = [config for config in self.configs if config.config_id not in self._told]
+                    reporter.counted(rest, f"{len(aside)} set aside")
                     self._records.write_text("".join(json.dumps(r) + "\n" for r in found), encoding="utf-8")
                     self._done.write_text(
                         json.dumps({"command": self.command, "passes": self.passes, "unknown": self.unknown}),
@@ -214,17 +161,16 @@ class Chunk:
             version=tool.version,
         )
         self.command = ncu.public_command(arguments)
-        counted = Follower(records, "counters", reporter, self._told)
+        counted = Follower(records, "counters", reporter, self._told, configs)
         seen = watch.follow(
             arguments,
             cwd=folder,
             env={**worker.environment(), **({"TMPDIR": str(folder)} if self._own_lock else {})},
             quiet_s=quiet_s,
             moved=counted.moved,
-            on_line=lambda line, seen: counted.kernel(seen.kernel, seen.passes),
+            on_line=lambda line, seen: counted.kernel(seen),
         )
         counted.moved()
-        self._told = counted.told
         self.passes = max(self.passes, seen.passes)
         said = own_error(worker.read_records(records))
         if said:
@@ -235,33 +181,6 @@ class Chunk:
                 "ncu ended well but wrote no report.", remedy="Its last lines are below.", detail=seen.text
             )
         return error
-
-
-class Follower:
-    """Watches a record file grow and reports each configuration as it ends, beyond the ``told`` reported before."""
-
-    def __init__(self, path: Path, kind: str, reporter: Reporter, told: int = 0):
-        self._path, self._kind, self._reporter = path, kind, reporter
-        self._size, self.told, self._kernel = -1, told, ""
-
-    def kernel(self, name: str, passes: int) -> None:
-        """The kernel profiled last, and the replay passes that one launch took so far."""
-        self._kernel = name + (f", {passes} replay passes a launch" if passes else "")
-
-    def moved(self) -> int:
-        size = self._path.stat().st_size if self._path.is_file() else 0
-        if size != self._size:
-            self._size = size
-            records = worker.read_records(self._path)
-            ended, current = worker.of(records, self._kind), culprit(records, self._kind)
-            if len(ended) > self.told:
-                last = ended[-1]
-                name = last.get("config_id") or last.get("row", {}).get("config_id", "")
-                text = name + (f", kernel {self._kernel}" if self._kernel else "")
-                text += f"; now {current}" if current else ""
-                self._reporter.done(self._kind, len(ended) - self.told, text)
-                self.told = len(ended)
-        return size
 
 
 def time_all(
@@ -276,13 +195,14 @@ def time_all(
 ) -> list[dict[str, Any]]:
     """Records of the timing pass for every configuration; one whose process died or hung gets a row that says so.
     ceilings: whether what this GPU reaches at best is measured too."""
-    path, told = folder / "timing.jsonl", 0
+    path, told = folder / "timing.jsonl", set[str]()
     while True:
         records = worker.read_records(path)
         ended = {record["row"]["config_id"] for record in worker.of(records, "timing")}
         left = [config for config in configs if config.config_id not in ended]
-        if len(ended) > told:
-            reporter.done(pace.TIMING, len(ended) - told, "taken from the unfinished run", measured=False)
+        if ended - told:
+            reporter.done(pace.TIMING, len(ended - told), "taken from the unfinished run", measured=False)
+            told |= ended
         if not left:
             return records
         with tempfile.TemporaryDirectory(prefix="flashscope-") as name:
@@ -291,7 +211,7 @@ def time_all(
             worker.write_plan(plan, "timing", left, device=device, seed=seed, ceilings=not known)
             arguments = worker.command(plan, path)
             arguments[-1] = str(path.resolve())
-            before, follower = len(records), Follower(path, "timing", reporter, len(ended))
+            before, follower = len(records), Follower(path, "timing", reporter, told, configs)
             try:
                 seen = watch.follow(
                     arguments,
@@ -305,7 +225,6 @@ def time_all(
             except NoProgress as error:
                 failure, text = f"no progress for {quiet_s:.0f} s", error.detail
             follower.moved()
-            told = follower.told
         records = worker.read_records(path)
         if len(worker.of(records, "end")) > len(worker.of(records[:before], "end")):
             return records
@@ -326,5 +245,5 @@ def time_all(
             file.write(json.dumps({"record": "timing", "row": row}) + "\n")
             file.flush()
             os.fsync(file.fileno())
-        told += 1
+        told.add(config.config_id)
         reporter.done(pace.TIMING, 1, f"{guilty} set aside: {failure}"[:200])

@@ -16,7 +16,8 @@ from profiler import bundle as bundles
 from profiler import privacy
 from profiler.bundle import Bundle
 from profiler.collect import cluster, join, lock, pace, provenance, share, worker
-from profiler.collect.passes import QUIET_S, Partial, Reporter
+from profiler.collect.passes import QUIET_S, Partial
+from profiler.collect.progress import Reporter
 from profiler.collect.share import Measured, Order, Place
 from profiler.errors import BadInput
 from profiler.spec import RunConfig
@@ -70,7 +71,7 @@ def run(
             known = pace.recall(here.gpu, metric_set) if alone else {}
             typical = {} if known or not alone else pace.TYPICAL.get(metric_set, pace.TYPICAL_TIMING)
             source = {"source": pace.TYPICAL_SOURCE} if typical else {}
-            counted = sum(config.config_id not in order.timed_only for config in configs) if counters else 0
+            counted = [config for config in configs if config.config_id not in order.timed_only] if counters else []
             reporter = Reporter(
                 progress, len(configs), counters=counters, counted=counted, known=known or typical, **source
             )
@@ -86,7 +87,9 @@ def run(
             made = assemble(out.name, configs, measured, places, order, suite, command, callables, said)
             publish(made, out, [chunk.report for part in measured for chunk in part.chunks] if keep_reports else [])
             if alone:
-                pace.remember(here.gpu, metric_set, reporter.pace, made.profile.get("passes", 0))
+                ours = made.launches[~made.launches["implementation"].str.contains(":").fillna(False)]
+                mean = len(ours) / ours["config_id"].nunique() if len(ours) else None
+                pace.remember(here.gpu, metric_set, reporter.pace, made.profile.get("passes", 0), mean)
                 reporter.end(made.profile.get("passes"))
             partial.finished = True
     return made

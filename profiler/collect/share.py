@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from profiler.collect import gpu, ncu, provenance
-from profiler.collect.passes import QUIET_S, Chunk, Reporter, time_all
+from profiler.collect.passes import QUIET_S, Chunk, time_all
+from profiler.collect.progress import Reporter
 from profiler.errors import BadInput
 from profiler.spec import RunConfig
 
@@ -81,19 +82,19 @@ def measure(
     gpu_name: str | None = None,
     own_lock: bool = False,
     ceilings: bool = True,
-    chunk: int = CHUNK,
+    chunk: int | None = None,
 ) -> Measured:
     """Both passes over ``configs``; finished work lies in ``folder``, and what lies there already is taken as it is.
 
     Counters come first: whatever forbids them shows within seconds. own_lock: ncu's lock file in a folder of its own,
     since several ncu of one machine otherwise wait for each other. gpu_name: what each timings row names as its GPU.
-    ceilings: whether the GPU's own are measured too. chunk: configurations a report.
+    ceilings: whether the GPU's own are measured too. chunk: configurations a report, if not CHUNK.
     """
     counted = [config for config in configs if config.config_id not in order.timed_only] if tool else []
-    chunks = []
-    for first in range(0, len(counted), chunk):
-        some = counted[first : first + chunk]
-        own = Chunk(folder, first // chunk, some, device=order.device, seed=order.seed, own_lock=own_lock)
+    chunks, most = [], chunk or CHUNK
+    for first in range(0, len(counted), most):
+        some = counted[first : first + most]
+        own = Chunk(folder, first // most, some, device=order.device, seed=order.seed, own_lock=own_lock)
         assert tool is not None
         own.collect(tool, metrics, reporter, order.quiet_s)
         chunks.append(own)

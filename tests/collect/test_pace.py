@@ -9,9 +9,9 @@ import time
 
 import pytest
 
-from profiler.collect import gpu, lock, pace, share
+from profiler.collect import gpu, lock, pace, share, suites, watch
 from profiler.collect import run as runs
-from profiler.collect.passes import Reporter
+from profiler.collect.progress import Follower, Reporter
 from profiler.errors import BadInput, GpuInUse
 
 from .conftest import ROOT, processes_with
@@ -128,7 +128,7 @@ def test_an_earlier_run_gives_the_estimate_before_the_next_starts(clock):
     pace.remember("GPU-1", "evidence", earlier, 8)
     assert pace.recall("GPU-2", "evidence") == {} and "counters" not in pace.recall("GPU-1", "roofline")
     known = pace.recall("GPU-1", "evidence")
-    assert known == {"counters": 2.0, "timing": 0.5, "passes": 8.0}
+    assert known == {"counters": 2.0, "timing": 0.5, "passes": 8.0}  # nothing began before its first configuration
     Reporter(lambda *words: said.append(words), 40, counters=True, known=known).begin()
     (text, done, total), = said
     assert text.startswith("about 2 min by an earlier run on this GPU (40 × 2.0 s of counters, 40 × 0.5 s of timing)")
@@ -137,7 +137,7 @@ def test_an_earlier_run_gives_the_estimate_before_the_next_starts(clock):
 
 def test_what_it_took_is_said_at_the_end_and_only_what_was_measured(clock):
     said = []
-    reporter = Reporter(lambda *words: said.append(words), 4, counters=True, counted=2)
+    reporter = Reporter(lambda *words: said.append(words), 4, counters=True, counted=CONFIGS[:2])
     reporter.pace._mark = 0.0
     clock.now = 6.0
     reporter.done(pace.COUNTERS, 2, "b")
@@ -156,6 +156,65 @@ def test_what_it_took_is_said_at_the_end_and_only_what_was_measured(clock):
 @pytest.mark.parametrize(("seconds", "words"), [(42.4, "42 s"), (100, "2 min"), (5400, "1 h 30 min")])
 def test_durations_as_people_say_them(seconds, words):
     assert pace.duration(seconds) == words
+
+
+def test_the_start_of_a_process_is_no_configuration_s_time(clock):
+    said = []
+    known = {pace.COUNTERS: 1.0, pace.TIMING: 0.5, pace.START: 7.0}
+    reporter = Reporter(lambda *words: said.append(words), 4, counters=True, known=known)
+    reporter.begin()
+    assert said[-1][0].startswith("about 20 s by ")  # 4 × 1.0 + 4 × 0.5 + 2 × 7
+    assert "4 × 1.0 s of counters, 4 × 0.5 s of timing, 2 × 7 s to start" in said[-1][0]
+    reporter.pace._mark = 0.0
+    clock.now = 6.0
+    reporter.pace.started(pace.COUNTERS)
+    clock.now = 8.0
+    reporter.done(pace.COUNTERS, 1, "a")
+    assert said[-1][0] == "counters: a, 2.0 s each, about 15 s left"  # 3 × 2 + 4 × 0.5 + 7
+    clock.now = 14.0
+    reporter.done(pace.COUNTERS, 3, "d")
+    reporter.end(None)
+    assert said[-1][0] == "counters: 4 in 14 s (2.0 s each)"
+    pace.remember("GPU-1", "evidence", reporter.pace, 8, 2.5)
+    assert pace.recall("GPU-1", "evidence") == {"counters": 2.0, "start": 6.0, "passes": 8.0, "launches": 2.5}
+
+
+def test_a_function_of_the_visitor_has_a_pace_of_its_own_once_it_ran(clock):
+    """It was estimated like ours, at 2 to 3 launches, and had up to 30."""
+    ours = suites.sweep(("flash2",), (512, 1024), head_dims=(64,), masks=("full",))
+    theirs = suites.sweep(("mine:attention",), (512, 1024, 2048), head_dims=(64,), masks=("full",))
+    said = []
+    reporter = Reporter(lambda *words: said.append(words), 5, counters=True, counted=[*theirs, *ours],
+                        known=pace.TYPICAL["evidence"], source=pace.TYPICAL_SOURCE)
+    reporter.begin()
+    assert "3 × 1.0 s of counters of mine:attention for up to 3 launches each, 2 × 1.0 s of counters" in said[-1][0]
+    reporter.pace._mark = 0.0
+    reporter.counted(ours[:1], "a")
+    before = reporter.pace.remaining_s()
+    clock.now = 9.0
+    reporter.counted(theirs[:1], "b, 13 launches")
+    assert said[-1][0].startswith("counters: b, 13 launches, 9.0 s each")
+    assert reporter.pace.remaining_s() - before == 2 * 9.0 - 3 * 1.0  # two of its left at its pace; ours at theirs
+    pace.remember("GPU-1", "evidence", reporter.pace, 8)
+    again = Reporter(lambda *words: said.append(words), 5, counters=True, counted=theirs,
+                     known=pace.recall("GPU-1", "evidence"))
+    again.begin()
+    assert "3 × 9.0 s of counters of mine:attention," in said[-1][0]
+
+
+def test_launches_are_counted_for_each_configuration(tmp_path):
+    configs, records, said = CONFIGS[:2], tmp_path / "records", []
+    reporter = Reporter(lambda text, done, total: said.append(text), 2, counters=True)
+    follower, seen = Follower(records, "counters", reporter, set(), configs), watch.Seen()
+    for number, (config, launches) in enumerate(zip(configs, (3, 10))):
+        seen.kernel, seen.launches, seen.passes = f"kernel_{number}", launches, 8
+        follower.kernel(seen)
+        with open(records, "a") as file:
+            print(json.dumps({"record": "start", "config_id": config.config_id}), file=file)
+            print(json.dumps({"record": "counters", "config_id": config.config_id}), file=file)
+        follower.moved()
+    assert f"{configs[0].config_id}, 3 launches, kernel kernel_0, 8 replay passes a launch" in said[0]
+    assert f"{configs[1].config_id}, 7 launches, kernel kernel_1" in said[1]
 
 
 def test_a_broken_file_of_paces_is_no_failure():
