@@ -96,6 +96,9 @@ h1 {{ text-wrap: balance; }}
 [data-testid="stBaseButton-primary"], [data-testid="stBaseButton-primary"] * {{ color: {on_primary}; }}
 .stApp :is(a, button, summary, label):is(:focus-visible, :has(input:focus-visible)) {{
   outline: 2px solid {focus} !important; outline-offset: 2px; }}
+[class*="st-key-dense"] :is(td, th) {{ padding: 0.3rem 0.45rem !important; font-size: 0.8rem;
+  overflow-wrap: break-word; word-break: normal; }}
+[class*="st-key-dense"] table {{ width: 100%; }}
 .fs-pictures {{ font-size: 0.875rem; }}
 .fs-pictures button {{ all: unset; cursor: pointer; padding: 0.2rem 0.35rem; border-radius: 0.3rem;
   text-decoration: underline; }}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -82,27 +83,33 @@ def ran(frame: pd.DataFrame, shape: AttentionShape, direction: str) -> list[str]
 
 def numbers(bundles: Sequence[Bundle], shape: AttentionShape, direction: str) -> pd.DataFrame:
     """What each source measured of each implementation on one shape; nothing is averaged."""
-    out: list[dict[str, Any]] = []
-    for bundle in bundles:
-        names = [name for frame in (bundle.launches, bundle.timings) for name in ran(frame, shape, direction)]
-        took = {name: ns for name in names if labels.is_peer(name)
-                and (ns := (select.timing(bundle, shape, name, direction) or {}).get("median_ns"))}
-        fastest = min(took, key=took.__getitem__, default=None)
-        for name in dict.fromkeys(names):
-            rows = select.records(bundle, shape, name, direction)
-            timing = select.timing(bundle, shape, name, direction) or {}
-            read, written = (select.summed(rows, f"dram_{way}_bytes") for way in ("read", "write"))
-            out.append({
-                text.SOURCE: bundle.name, text.IMPLEMENTATION: labels.implementation(name),
-                text.CARD_HBM: units.nbytes(None if read is None or written is None else read + written),
-                text.CARD_FLOPS: units.flop(select.summed(rows, "tensor_flops")),
-                text.TIME_UNPROFILED: units.duration(timing.get("median_ns")),
-                text.BESIDE_PEER: f"{units.times(took[fastest] / timing['median_ns'])} {labels.implementation(fastest)}"
-                if fastest and timing.get("median_ns") else "",
-                text.CARD_MEMORY: units.nbytes(timing.get("peak_memory_bytes")),
-                text.CARD_ERROR: units.number(timing.get("error_relative"))})
+    out = [row for bundle in bundles for row in select.held(
+        bundle, ("numbers", shape, direction), partial(_numbers, bundle, shape, direction))]
     return pd.DataFrame(out).pipe(lambda all_: all_.drop(columns=[c for c in (text.CARD_HBM, text.CARD_FLOPS,
                                   text.BESIDE_PEER) if len(all_) and all_[c].isin(["", units.NOT_AVAILABLE]).all()]))
+
+
+def _numbers(bundle: Bundle, shape: AttentionShape, direction: str) -> list[dict[str, Any]]:
+    """The rows of one source."""
+    out: list[dict[str, Any]] = []
+    names = [name for frame in (bundle.launches, bundle.timings) for name in ran(frame, shape, direction)]
+    took = {name: ns for name in names if labels.is_peer(name)
+            and (ns := (select.timing(bundle, shape, name, direction) or {}).get("median_ns"))}
+    fastest = min(took, key=took.__getitem__, default=None)
+    for name in dict.fromkeys(names):
+        rows = select.records(bundle, shape, name, direction)
+        timing = select.timing(bundle, shape, name, direction) or {}
+        read, written = (select.summed(rows, f"dram_{way}_bytes") for way in ("read", "write"))
+        out.append({
+            text.SOURCE: bundle.name, text.IMPLEMENTATION: labels.implementation(name),
+            text.CARD_HBM: units.nbytes(None if read is None or written is None else read + written),
+            text.CARD_FLOPS: units.flop(select.summed(rows, "tensor_flops")),
+            text.TIME_UNPROFILED: units.duration(timing.get("median_ns")),
+            text.BESIDE_PEER: f"{units.times(took[fastest] / timing['median_ns'])} {labels.implementation(fastest)}"
+            if fastest and timing.get("median_ns") else "",
+            text.CARD_MEMORY: units.nbytes(timing.get("peak_memory_bytes")),
+            text.CARD_ERROR: units.number(timing.get("error_relative"))})
+    return out
 
 
 def gathered(bundles: Sequence[Bundle], shape: AttentionShape | None, direction: str,
@@ -115,7 +122,8 @@ def gathered(bundles: Sequence[Bundle], shape: AttentionShape | None, direction:
     roofs: dict[str, list[Roof]] = {}
     for bundle in bundles:
         names = ran(bundle.launches, shape, direction) if shape else ()
-        found = attention_points(bundle, shape, names, level=level, stages=(), direction=direction) if shape else \
+        found = select.held(bundle, ("wholes", shape, level, direction), partial(
+            attention_points, bundle, shape, names, level=level, stages=(), direction=direction)) if shape else \
             every_point(bundle, level)
         whose = called.get(bundle.name)
         if whose and whose not in gpus:  # else its GPU's colour says whose it is
@@ -153,34 +161,40 @@ def by_role(bundles: Sequence[Bundle], shape: AttentionShape | None, direction: 
     Launches of a report have the roles that the visitor chose, else those that are proposed.
     """
     names = {key: word.format(level=LEVEL_NAMES[level]) for key, word in text.COMPARE_ROLE_COLUMNS.items()}
-    out: list[dict[str, Any]] = []
-    for bundle in bundles:
-        chosen = bool(bundle.launches["stage"].notna().any())
-        rows = bundle if chosen else bundle.once(proposed)
-        here = rows.launches["launch"]
-        if shape:  # of that call, and launches that name none
-            mine = [row["launch"] for name in ran(rows.launches, shape, direction)  # of several tunings the fastest
-                    for row in select.records(rows, shape, name, direction)]
-            here = here[here.isin(mine) | rows.launches["nq"].isna()]
-        if len(here) < len(rows.launches) > MOST:  # there a point is a kernel, of these launches alone
-            points = launch_points(replace(rows, launches=rows.launches.loc[here.index]), level=level)
-        else:
-            points = every_point(rows, level)
-            points = points[points["launch"].isin(here)]
-        groups = {device or gpu(bundle): best(group) for device, group in device_roofs(bundle).items()}
-        points = points[points["stage"].notna()].assign(device=points["device"].fillna(gpu(bundle)))
-        for (name, stage), mine in points.groupby(["implementation", "stage"], sort=False):
-            done, moved, ns = (select.total(mine[c]) for c in ("flops", "bytes_counted", "ns"))
-            one = mine.iloc[0].to_dict() | {"bytes_kind": "measured"}
-            rate = done / ns * 1e9 if done and ns else None
-            at = share(one | {"intensity": done / moved, "flops_per_s": rate}, groups, level) \
-                if done and rate and moved else None
-            op = one["unit"] == "op"
-            out.append({
-                "source": bundle.name, "role": f"{labels.implementation(name)}: {labels.stage(stage, short=True)}",
-                "by": text.ROLE_BY[bundle.profile.get("kind") == "profile", chosen], "launches": len(mine),
-                "time": units.duration(ns), "bytes": units.nbytes(moved),
-                "work": units.si(done, "op") if op else units.flop(done),
-                "rate": units.si(rate, "op/s") if op else units.flops(rate),
-                "share": f"{percent(at[0])} of {roof_words(at[1])}" if at else units.NOT_AVAILABLE})
+    out = [row for bundle in bundles for row in select.held(
+        bundle, ("roles", shape, direction, level), partial(_of_roles, bundle, shape, direction, level))]
     return pd.DataFrame(out, columns=list(names)).rename(columns=names)
+
+
+def _of_roles(bundle: Bundle, shape: AttentionShape | None, direction: str, level: str) -> list[dict[str, Any]]:
+    """The rows of one source."""
+    out: list[dict[str, Any]] = []
+    chosen = bool(bundle.launches["stage"].notna().any())
+    rows = bundle if chosen else bundle.once(proposed)
+    here = rows.launches["launch"]
+    if shape:  # of that call, and launches that name none
+        mine = [row["launch"] for name in ran(rows.launches, shape, direction)  # of several tunings the fastest
+                for row in select.records(rows, shape, name, direction)]
+        here = here[here.isin(mine) | rows.launches["nq"].isna()]
+    if len(here) < len(rows.launches) > MOST:  # there a point is a kernel, of these launches alone
+        points = launch_points(replace(rows, launches=rows.launches.loc[here.index]), level=level)
+    else:
+        points = every_point(rows, level)
+        points = points[points["launch"].isin(here)]
+    groups = {device or gpu(bundle): best(group) for device, group in device_roofs(bundle).items()}
+    points = points[points["stage"].notna()].assign(device=points["device"].fillna(gpu(bundle)))
+    for (name, stage), mine in points.groupby(["implementation", "stage"], sort=False):
+        done, moved, ns = (select.total(mine[c]) for c in ("flops", "bytes_counted", "ns"))
+        one = mine.iloc[0].to_dict() | {"bytes_kind": "measured"}
+        rate = done / ns * 1e9 if done and ns else None
+        at = share(one | {"intensity": done / moved, "flops_per_s": rate}, groups, level) \
+            if done and rate and moved else None
+        op = one["unit"] == "op"
+        out.append({
+            "source": bundle.name, "role": f"{labels.implementation(name)}: {labels.stage(stage, short=True)}",
+            "by": text.ROLE_BY[bundle.profile.get("kind") == "profile", chosen], "launches": len(mine),
+            "time": units.duration(ns), "bytes": units.nbytes(moved),
+            "work": units.si(done, "op") if op else units.flop(done),
+            "rate": units.si(rate, "op/s") if op else units.flops(rate),
+            "share": f"{percent(at[0])} of {roof_words(at[1])}" if at else units.NOT_AVAILABLE})
+    return out

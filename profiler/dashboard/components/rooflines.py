@@ -122,5 +122,6 @@ def numbers(points: pd.DataFrame) -> pd.DataFrame:
         bytes=drawn["bytes"].map(units.nbytes), ns=drawn["ns"].map(units.duration),
         intensity=[units.intensity(v).replace("FLOP", "op") if o else units.intensity(v)
                    for v, o in zip(drawn["intensity"], op)],
-        flops_per_s=[units.si(v, "op/s") if o else units.flops(v) for v, o in zip(drawn["flops_per_s"], op)])
+        flops_per_s=[units.si(v, "op/s") if o else units.flops(v) for v, o in zip(drawn["flops_per_s"], op)],
+        in_l2=drawn["in_l2"].map({True: text.YES, False: text.NO}))
     return tables.named(shown)

@@ -163,12 +163,12 @@ def beside_matmuls(source: store.Source, shape: AttentionShape | None, direction
             return
         rows = store.derive(source, evidence.beside_matmuls, shape, direction)
         st.caption(text.BESIDE_MATMULS_WHY)
-        st.dataframe(pd.DataFrame([{
+        tables.wrapped(pd.DataFrame([{
             text.IMPLEMENTATION: labels.implementation(w.implementation),
             text.BESIDE["matmul"]: units.flop(w.matmul_flops), text.BESIDE["core"]: units.flop(w.core_flops),
             text.BESIDE["special"]: units.si(w.special_ops, "op"),
             text.BESIDE["share"]: units.number(None if w.share is None else 100 * w.share),
-            text.BESIDE["stall"]: w.stall or units.NOT_AVAILABLE} for w in rows]), hide_index=True)
+            text.BESIDE["stall"]: w.stall or units.NOT_AVAILABLE} for w in rows]), "matmuls")
         why = store.derive(source, evidence.why_no_versions, shape, direction)
         if why:
             st.caption(text.NO_VERSIONS.format(why=why, shared=NO_SHARED))
@@ -206,7 +206,7 @@ def worst(source: store.Source, quantity: str) -> None:
             return
         rows = store.derive(source, furthest, quantity)
         if len(rows):
-            st.dataframe(rows, hide_index=True)
+            tables.wrapped(rows, "worst")
         else:
             st.caption(text.WORST_NONE)
 

@@ -27,11 +27,6 @@ OCCUPANCY: dict[str, Any] = {  # column -> how its values are said, in the order
     "tensor_pipe_pct": units.percent, "special_ops": lambda n: units.si(n, ""), "registers_per_thread": units.whole,
     "shared_bytes_per_block": units.nbytes, "spill_requests": units.whole, "duration_ns": units.duration, "kernel": str}
 MOST_WRAPPED = 40  # rows
-DENSE = """<style>
-[class*="st-key-dense"] :is(td, th) { padding: 0.3rem 0.45rem !important; font-size: 0.8rem;
-  overflow-wrap: break-word; word-break: normal; }
-[class*="st-key-dense"] table { width: 100%; }
-</style>"""
 
 PAGE = 500  # rows of launches that a browser gets at once
 
@@ -72,7 +67,8 @@ def over_n(drawn: pd.DataFrame) -> pd.DataFrame:
     """A scaling figure's data with measured and predicted side by side, one row an implementation and length."""
     index = ["implementation", "n", "unit"]
     wide = drawn.pivot_table(index=index, columns="kind", values="value", sort=False).reset_index()
-    out = pd.DataFrame({text.IMPLEMENTATION: wide["implementation"].map(labels.implementation), "N": wide["n"]})
+    out = pd.DataFrame({text.IMPLEMENTATION: wide["implementation"].map(labels.implementation),
+                        "N": wide["n"].map(units.whole)})
     for kind in ("measured", "predicted"):
         if kind in wide:
             out[text.KINDS[kind]] = [units.quantity(v, u) for v, u in zip(wide[kind], wide["unit"])]
@@ -117,14 +113,16 @@ def otherwise(rows: pd.DataFrame) -> pd.Series:
 
 
 def wrapped(frame: pd.DataFrame, key: str, most: int = MOST_WRAPPED) -> None:
-    """A table whose words wrap instead of being cut; beyond ``most`` rows one that scrolls."""
-    if len(frame) > most:
+    """A table whose words wrap instead of being cut; beyond ``most`` rows one that scrolls.
+
+    It is there in a tenth of the time: Streamlit's own is a canvas, which is fetched, laid out and then described.
+    """
+    if len(frame) > most or frame.empty:
         st.dataframe(frame, hide_index=True, **EMPTY)
         return
     lines = [[boxes.plain(str(name)) for name in frame.columns], ["---"] * len(frame.columns)]
     lines += [["–" if units.missing(cell) else boxes.plain(str(cell)) for cell in row]
               for row in frame.itertuples(index=False, name=None)]
-    st.html(DENSE)
     with st.container(key=f"dense.{key}"):
         st.markdown("\n".join(f"| {' | '.join(line)} |" for line in lines))
 

@@ -36,7 +36,7 @@ for source in everything.values():
                     st.markdown(line)
                 if ceilings := bundle.profile.get("ceilings"):
                     st.markdown(f"**{text.CEILINGS}**")
-                    st.dataframe(tables.ceilings(ceilings), hide_index=True, width="content")
+                    tables.wrapped(tables.ceilings(ceilings), f"ceilings.{source.key}")
         if bundle.notes:
             title = text.NOTES.format(count=labels.count(len(bundle.notes), "note"))
             with boxes.folded(title, f"notes.{source.key}") as open_:
@@ -51,4 +51,4 @@ with boxes.folded(text.COLUMNS_TITLE, "columns") as open_:
         st.markdown(text.COLUMNS_LEAD)
         for name in ("launches", "timings", "metrics"):
             st.markdown(f"`{name}`")
-            st.dataframe(tables.schema(name), hide_index=True)
+            tables.wrapped(tables.schema(name), f"schema.{name}")

@@ -3,7 +3,7 @@
 import streamlit as st
 
 from profiler.dashboard import state, store, text
-from profiler.dashboard.components import boxes, charts, compare, roles, rooflines, selectors
+from profiler.dashboard.components import boxes, charts, compare, roles, rooflines, selectors, tables
 from profiler.figures import labels
 
 sources = selectors.several_sources()
@@ -12,9 +12,9 @@ if len(sources) < 2:
         boxes.missing(text.COMPARE_NEEDS_TWO, text.COMPARE_NEEDS_TWO_REMEDY)
     boxes.end()
 bundles = {source.label: store.load(source) for source in sources}
-tables = {source.label: store.derive(source, selectors.configurations) for source in sources}
+known = {source.label: store.derive(source, selectors.configurations) for source in sources}
 with st.container(horizontal=True, vertical_alignment="bottom"):
-    view = selectors.common_shape(bundles, tables)
+    view = selectors.common_shape(bundles, known)
     counted = rooflines.levels_of(sources, whole=view is not None)
     level = state.select(text.ROOFLINE_LEVEL, "level", counted, "dram", st.segmented_control)
     under = state.select(text.COMPARE_VIEW, "under", text.COMPARE_VIEWS, "own", st.segmented_control)
@@ -28,14 +28,14 @@ if shape and (lacking := store.derive(sources, compare.without, shape, direction
     st.caption(boxes.plain(text.COMPARE_WITHOUT.format(names=labels.join(lacking))))
 with boxes.folded(text.COMPARE_RECORDED, "recorded") as open_:
     if open_:
-        st.dataframe(recorded, hide_index=True)
+        tables.wrapped(recorded, "recorded")
 charts.show(sources, compare.shared_roofline, shape, direction, level=level, view=under, key="compare")
 if shape:
-    st.dataframe(store.derive(sources, compare.numbers, shape, direction), hide_index=True)
+    tables.wrapped(store.derive(sources, compare.numbers, shape, direction), "numbers")
 steps = store.derive(sources, compare.by_role, shape, direction, level)
 if len(steps):
     st.markdown(f"**{text.COMPARE_ROLES}**")
-    st.dataframe(steps, hide_index=True)
+    tables.wrapped(steps, "steps")
     st.caption(text.COMPARE_ROLE_NOTE)
 for source in sources:
     roles.panel(source, several=True)

@@ -35,7 +35,7 @@ if show == "scaling":
     if len(drawn):
         with boxes.folded(text.VALUES, "values") as open_:
             if open_:
-                st.dataframe(tables.over_n(drawn), hide_index=True)
+                tables.wrapped(tables.over_n(drawn), "values")
 elif show == "theorem":
     blocked = [name for name in view.available if not name.startswith(("naive", "sdpa"))]
     if not blocked:
@@ -57,5 +57,5 @@ else:
         with boxes.folded(text.PYRAMID, "pyramid") as open_:
             if open_:
                 levels = store.derive(view.source, evidence.pyramid, view.shape, view.direction)
-                st.dataframe(tables.pyramid(levels), hide_index=True)
+                tables.wrapped(tables.pyramid(levels), "levels")
         summary.beside_matmuls(view.source, view.shape, view.direction)

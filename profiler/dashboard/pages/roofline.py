@@ -36,11 +36,11 @@ if len(absent):
     title = text.NOT_DRAWN.format(count=labels.count(len(absent), "launch", "launches"))
     with boxes.folded(title, "absent") as open_:
         if open_:
-            st.dataframe(tables.named(absent[rooflines.NOT_DRAWN]), hide_index=True)
+            tables.wrapped(tables.named(absent[rooflines.NOT_DRAWN]), "absent")
 if len(points) > len(absent):
     with boxes.folded(text.POINTS, "points") as open_:
         if open_:
-            st.dataframe(rooflines.numbers(points), hide_index=True)
+            tables.wrapped(rooflines.numbers(points), "points")
 with boxes.folded(text.ROOFS_TITLE, "roofs") as open_:
     if open_:
-        st.dataframe(store.derive(view.source, rooflines.roofs_table, entered), hide_index=True)
+        tables.wrapped(store.derive(view.source, rooflines.roofs_table, entered), "roofs")

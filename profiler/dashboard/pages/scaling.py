@@ -30,7 +30,7 @@ if show == "n":
     if len(drawn):
         with boxes.folded(text.VALUES, "values") as open_:
             if open_:
-                st.dataframe(tables.over_n(drawn), hide_index=True)
+                tables.wrapped(tables.over_n(drawn), "values")
 else:
     charts.show(view.source, bars, view.shape, view.implementations, ("time", "tflops", "peak_memory"),
                 direction=view.direction, key="bars")

@@ -8,7 +8,7 @@ import pandas as pd
 import streamlit as st
 
 from profiler.dashboard import state
-from profiler.dashboard.components import boxes, charts
+from profiler.dashboard.components import boxes, charts, tables
 from profiler.dashboard.components.learn import parts
 from profiler.figures import learn_online, units
 from profiler.learn import online
@@ -43,10 +43,10 @@ def draw(words: Words, common: Words) -> None:
         [step.terms for step in steps], [len(step.scores) for step in steps],
         [words("bar", block=i + 1) for i in range(len(steps))], words("axis"), _title(words, steps), words("subtitle"),
         common("foot"), charts.theme()), "online")
-    st.dataframe(pd.DataFrame([{
+    tables.wrapped(pd.DataFrame([{
         words("step"): i + 1, words("state_scores"): ", ".join(map(_number, step.scores)), "m": _number(step.m),
         "α": f"{step.alpha:.4f}", "l": f"{step.l:.4f}", "acc": f"{step.acc:.4f}",
-        words("output"): f"{step.output:.4f}"} for i, step in enumerate(steps)]), hide_index=True)
+        words("output"): f"{step.output:.4f}"} for i, step in enumerate(steps)]), "steps")
     st.markdown(words("same", m=_number(m), l=f"{total:.4f}", output=f"{output:.4f}",
                       difference=units.number(abs(steps[-1].output - output), 2)))
     if worked and block == online.WORKED[2]:
