@@ -1,33 +1,25 @@
-"""Check every form of the Hopper forward on this GPU, then time those that are right beside their peers.
+"""Check every form of the Hopper forward on this GPU, plain and on packed sequences, against float64.
 
-    python -m tests.gpu.check_hopper FOLDER [--seconds 100] [--forms NAMES]
+    python -m tests.gpu.check_hopper FOLDER [--forms NAMES]
 
-Checks run in processes of their own, several at a time, each with a time limit: a hang or a crash costs one form. Then
-each cell runs its forms and peers in one process, in random order, L2 flushed before each call and a round's calls
-queued before the first begins; medians of CUDA-event times. One JSON line a check and a cell, also in
-FOLDER/results.jsonl. NAMES: of FORMS, with commas between, all by default; those of TIMED are timed, "packed" on packed
-sequences.
+Checks run in processes of their own, several at a time, each with a time limit: a hang or a crash costs one form. One
+JSON line a check in FOLDER/results.jsonl, those that are wrong on the screen too. NAMES: of FORMS, with commas between,
+all by default. What is right is timed beside its peers by `python -m profiler bench --suite peers` (or shapes).
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib
 import json
-import random
-import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-TOKENS, HIDDEN = 16_384, 2_048
-PEERS = ("sdpa_flash", "sdpa_cudnn", "fa3", "fa4")
 CHECK_SECONDS = 75  # of a process that checks a form
 FLOOR = {"float16": 5e-4, "bfloat16": 4e-3}
 # What a form changes in the configuration that kernels.hopper_plan.choose gives, packed that of kernels.hopper_varlen
@@ -35,7 +27,6 @@ FORMS: dict[str, dict[str, Any]] = {
     "chosen": {}, "packed": {}, "max": {"fixed": False}, "fixed": {"late": False}, "late": {"late": True},
     "two": {"consumers": 2, "ahead": True}, "three": {"consumers": 3, "ahead": False}}
 FORMS_OF = {64: ("max", "two", "three"), 128: ("max", "fixed", "late")}
-TIMED = ("chosen", "packed")  # kernels.hopper_plan has what the others gave
 # name: dtype, batch, heads, key heads, Nq, Nk, D, causal, window, how the tensors lie
 ODD = [(1, 2, 2, n, n, causal, (-1, -1)) for n in (64, 77, 1000, 3001, 4097) for causal in (False, True)]
 SHAPES = [(1, 4, 1, 113, 203, True, (-1, -1)), (2, 4, 2, 1023, 1024, True, (-1, -1)), (1, 2, 2, 3, 799, True, (-1, -1)),
@@ -284,214 +275,34 @@ def checked(job: dict[str, Any]) -> list[dict[str, Any]]:
     return lines
 
 
-# ---- times -----------------------------------------------------------------------------------------------------
-def cells() -> list[dict[str, Any]]:
-    """Most important first."""
-    found = []
-    for dtype, lengths in (("bfloat16", (4096, 16_384, 1024)), ("float16", (4096, 16_384, 1024))):
-        for n in lengths:
-            for head_dim in (128, 64):
-                for causal in (False, True):
-                    found.append({"n": n, "head_dim": head_dim, "causal": causal, "dtype": dtype, "window": (-1, -1),
-                                  "heads": HIDDEN // head_dim, "kv_heads": HIDDEN // head_dim})
-    for head_dim in (128, 64):
-        for kv_heads in ((32, 8) if head_dim == 128 else (8,)):  # 32 of 64 each stand above
-            for causal in (False, True):
-                found.append({"n": 4096, "head_dim": head_dim, "causal": causal, "dtype": "bfloat16",
-                              "window": (-1, -1), "heads": 32, "kv_heads": kv_heads})
-        for left in (1023, 4095):
-            found.append({"n": 16_384, "head_dim": head_dim, "causal": True, "dtype": "bfloat16", "window": (left, 0),
-                          "heads": HIDDEN // head_dim, "kv_heads": HIDDEN // head_dim})
-    found[4:4] = [{"n": 0, "head_dim": 128, "causal": causal, "dtype": "bfloat16", "window": (-1, -1), "heads": 16,
-                   "kv_heads": 16} for causal in (False, True)]  # packed
-    return found
-
-
-def flops(cell: dict[str, Any]) -> float:
-    """4·D a visible pair of query and key."""
-    n, left = cell["n"], cell["window"][0]
-    if not n:
-        pairs = sum(m * (m + 1) // 2 if cell["causal"] else m * m for m in LENGTHS)
-        return 4.0 * cell["head_dim"] * pairs * cell["heads"]
-    pairs = n * (n + 1) // 2 if cell["causal"] else n * n
-    pairs -= (n - left - 1) * (n - left) // 2 if left >= 0 else 0
-    return 4.0 * cell["head_dim"] * pairs * cell["heads"] * (TOKENS // n)
-
-
-def peer(name: str, tokens: list[Any], causal: bool) -> Callable[[], Any]:
-    """Another library's call on (B, N, H, D), giving (B, H, N, D)."""
-    import torch
-    from torch.nn.attention import SDPBackend, sdpa_kernel
-
-    q, k, v = (x.transpose(1, 2) for x in tokens)
-    grouped = {"enable_gqa": True} if q.shape[1] != k.shape[1] else {}
-
-    def sdpa() -> Any:
-        with sdpa_kernel({"sdpa_flash": SDPBackend.FLASH_ATTENTION, "sdpa_cudnn": SDPBackend.CUDNN_ATTENTION}[name]):
-            return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal, **grouped)
-
-    def flash() -> Any:
-        result = attention_of(*tokens, causal=causal)
-        return (result[0] if isinstance(result, tuple) else result).transpose(1, 2)
-
-    if name.startswith("sdpa"):
-        q, k, v = (x.contiguous() for x in (q, k, v))
-        return sdpa
-    attention_of = importlib.import_module({"fa3": "fa3_fwd_interface", "fa4": "flash_attn.cute"}[name]).flash_attn_func
-    return flash
-
-
-def candidates(cell: dict[str, Any]) -> dict[str, Callable[[], Any]]:
-    """What makes the call of each form and peer of a cell, by name."""
-    import torch
-
-    from kernels import hopper, hopper_plan
-    from kernels.options import Options
-
-    n, d, causal = cell["n"], cell["head_dim"], cell["causal"]
-    left, window_right = cell["window"][0], 0 if causal else cell["window"][1]
-    torch.manual_seed(0)
-    tokens = [torch.randn(TOKENS // n, n, heads, d, device="cuda", dtype=getattr(torch, cell["dtype"]))
-              for heads in (cell["heads"], cell["kv_heads"], cell["kv_heads"])]
-    q, k, v = (x.transpose(1, 2).contiguous() for x in tokens)
-
-    def ours(form: str) -> Callable[[], Any]:
-        config = configured(form, hopper_plan.choose(q, k, Options(left=left, right=window_right)))
-        out, lse = torch.empty_like(q), torch.empty(q.shape[:3], device="cuda")
-        grid, arguments, options = hopper.launch(
-            q, k, v, out, lse, config, scale=d**-0.5, left=left, right=window_right,
-            processors=torch.cuda.get_device_properties(0).multi_processor_count)
-        return lambda: (hopper._forward[grid](*arguments, **options), out)[1]
-
-    forms = [form for form in TIMED if form == "chosen" or form in FORMS_OF.get(d, ())]
-    peers = PEERS if left < 0 and window_right <= 0 else ()
-    return {form: lambda form=form: ours(form) for form in forms} | {
-        name: lambda name=name: peer(name, tokens, causal) for name in peers}
-
-
-def packed_candidates(cell: dict[str, Any]) -> dict[str, Callable[[], Any]]:
-    """As `candidates`, of packed sequences."""
-    from kernels import varlen
-    from kernels.options import Options
-    from kernels.plan import Tuning
-
-    d, causal, longest = cell["head_dim"], cell["causal"], max(LENGTHS)
-    q, k, v, cu, _ = packed_tensors(LENGTHS, LENGTHS, cell["heads"], cell["kv_heads"], d, cell["dtype"])
-    on = Options(right=0 if causal else -1)
-
-    def flash3() -> Any:
-        result = importlib.import_module("fa3_fwd_interface").flash_attn_varlen_func(
-            q, k, v, cu, cu, longest, longest, causal=causal)
-        return result[0] if isinstance(result, tuple) else result
-
-    calls: dict[str, Callable[[], Any]] = {
-        "flash2": lambda: varlen.forward(q, k, v, cu, cu, longest, Tuning(64, 64, 8, 2), scale=d**-0.5, options=on)[0],
-        "packed": lambda: run_packed(q, k, v, cu, cu, longest, longest, on)[0], "fa3": flash3}
-    return {name: lambda call=call: call for name, call in calls.items()}
-
-
-def time_cells(folder: Path, seconds: float, wrong: set[tuple[str, int]], names: list[str]) -> None:
-    import torch
-
-    deadline = time.time() + seconds
-    flush = torch.empty(96 << 20, dtype=torch.int32, device="cuda")  # 384 MB
-    todo = [cell for cell in cells() if ("chosen" if cell["n"] else "packed") in names]
-    for index, cell in enumerate(todo):
-        if time.time() > deadline:
-            print(json.dumps({"cell": "not timed, no time left", "cells": len(todo) - index}), flush=True)
-            return
-        functions: dict[str, Callable[[], Any]] = {}
-        missing: dict[str, str] = {}
-        for name, make in (candidates(cell) if cell["n"] else packed_candidates(cell)).items():
-            try:
-                if {(name, cell["head_dim"]), (name, 0), (name, 1)} & wrong:  # 0 and 1: of all head sizes
-                    raise ValueError("not right, or not checked")
-                functions[name] = make()
-                functions[name]()
-                torch.cuda.synchronize()
-            except Exception as error:  # whatever one raises, the others are still measured
-                missing[name] = f"{type(error).__name__}: {error}"[:200]
-                functions.pop(name, None)
-        reference = None
-        for name in ("sdpa_flash", "sdpa_cudnn", "flash2", *functions):
-            if name in functions:
-                out = functions[name]().float()
-                reference = out if reference is None else reference
-                error = float((out - reference).abs().max() / reference.abs().max())
-                if not error <= 2e-2:
-                    missing[name] = f"differs from SDPA by {error:.1e}"
-                    del functions[name]
-        del reference, out
-        until = min(deadline + 3, time.time() + min(3.0, max(0.7, seconds / len(todo))))
-        samples: dict[str, list[float]] = {name: [] for name in functions}
-        while time.time() < until or min(map(len, samples.values()), default=5) < 5:
-            events = []
-            torch.cuda._sleep(20_000_000)
-            for name in random.sample([*functions, *functions], 2 * len(functions)):
-                flush.zero_()
-                start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-                start.record()
-                functions[name]()
-                end.record()
-                events.append((name, start, end))
-            torch.cuda.synchronize()
-            for name, start, end in events:
-                samples[name].append(start.elapsed_time(end))
-        rates = {}
-        for name, values in samples.items():
-            fifths, middle = statistics.quantiles(values, n=5), statistics.median(values)
-            rates[name] = {"tflops": round(flops(cell) / middle / 1e9, 1), "ms": round(middle, 4),
-                           "spread_percent": round(100 * (fifths[3] - fifths[0]) / middle, 1)}
-        peers = [rates[name]["tflops"] for name in PEERS if name in rates]
-        ours = {name: r["tflops"] for name, r in rates.items() if name not in PEERS}
-        line = {"cell": cell, "rates": rates, "missing": missing}
-        if peers and ours:
-            line["ratio_to_best_peer"] = {name: round(rate / max(peers), 3) for name, rate in ours.items()}
-        print(json.dumps(line), flush=True)
-        with (folder / "results.jsonl").open("a") as file:
-            file.write(json.dumps(line) + "\n")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", nargs="?", type=Path)
-    parser.add_argument("--seconds", type=float, default=100.0)
     parser.add_argument("--forms", default=",".join(FORMS))
-    parser.add_argument("--job")
-    parser.add_argument("--times")
+    parser.add_argument("--job", type=json.loads)
     arguments = parser.parse_args()
     names = arguments.forms.split(",")
     if {*names} - {*FORMS}:
         parser.error(f"--forms: of {', '.join(FORMS)}, not {arguments.forms}")
     if arguments.job:
-        return check(json.loads(arguments.job))
-    if arguments.times:
-        settings = json.loads(arguments.times)
-        return time_cells(arguments.folder, settings["seconds"], {(form, d) for form, d in settings["wrong"]}, names)
-    started = time.time()
+        return check(arguments.job)
+    if arguments.folder is None:
+        parser.error("FOLDER is missing")
+    started, wrong = time.time(), 0
     arguments.folder.mkdir(parents=True, exist_ok=True)
-    wrong: set[tuple[str, int]] = set()
     with ThreadPoolExecutor(16) as pool, (arguments.folder / "results.jsonl").open("w") as file:
         todo = [job for job in jobs() if job["form"] in names]
         for job, lines in zip(todo, pool.map(checked, todo)):
             for line in lines:
                 file.write(json.dumps(line) + "\n")
                 if not line["ok"]:
-                    wrong.add((job["form"], job["head_dim"]))
+                    wrong += 1
                     print(json.dumps(line))
             errors = [line["error"] for line in lines if "error" in line]
             print(f"{job['form']} {job['head_dim']}: {sum(line['ok'] for line in lines)} of {len(job['cases'])} right, "
                   f"error up to {max(errors, default=float('nan')):.1e}, {time.time() - started:.0f} s", flush=True)
-    if not {*TIMED} & {*names}:
-        return
-    settings = {"seconds": max(20.0, arguments.seconds - (time.time() - started)), "wrong": sorted(wrong)}
-    process = subprocess.Popen([sys.executable, "-m", "tests.gpu.check_hopper", str(arguments.folder), "--times",
-                                json.dumps(settings), "--forms", arguments.forms])
-    try:
-        process.wait(timeout=settings["seconds"] + 40)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        print("the times: out of time")
+    if wrong:
+        sys.exit(f"{wrong} wrong")
 
 
 if __name__ == "__main__":

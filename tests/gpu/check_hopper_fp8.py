@@ -295,6 +295,8 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        sys.exit("usage: python -m tests.gpu.check_hopper_fp8 FOLDER")
     if sys.argv[1] == "--job":
         work(json.loads(sys.argv[2]))
     else:
