@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
+from itertools import product
 from typing import Any
 
 from profiler.errors import BadInput
@@ -165,23 +167,17 @@ def shapes() -> list[RunConfig]:
     16,384 tokens of hidden size 2048, N 4096 and 16384: plain calls, windows, sequences packed, of one length and of
     several; 32 query heads on 8 key heads, at D 128 beside 32 on 32. A name with _varlen is called on packed sequences.
     """
-    packed = ("flash_varlen", "fa3_varlen", "fa4_varlen")
-    found = []
-    for dtype in ("bf16", "fp16"):
-        for d in (64, 128):
-            one = {"head_dims": (d,), "dtypes": (dtype,)}
-            for n in (4096, 16384):
-                heads = {HIDDEN // d: (0,), 32: (0, 8)}
-                found += [config for h, some in heads.items() for kv in some
-                          for config in sweep(("hopper", "sdpa_cudnn", "fa3", "fa4"), (n,), batch=TOKENS // n, heads=h,
-                                              kv_heads=kv, **one)]
-            for n, mask in WINDOWS:
-                found += sweep(("hopper", "fa3", "fa4"), (n,), masks=(mask,), batch=TOKENS // n, heads=HIDDEN // d,
-                               **one)
-            for lengths in ((4096,) * (TOKENS // 4096), PACKED):
-                given = {"q_lengths": list(lengths), "k_lengths": list(lengths)}
-                found += [replace(config, parameters=given)
-                          for config in sweep(packed, (max(lengths),), batch=len(lengths), heads=HIDDEN // d, **one)]
+    found: list[RunConfig] = []
+    for dtype, d in product(("bf16", "fp16"), (64, 128)):
+        heads, at = HIDDEN // d, partial(sweep, head_dims=(d,), dtypes=(dtype,))
+        for n, (h, kv) in product((4096, 16384), ((heads, 0), (32, 0), (32, 8))):
+            found += at(("hopper", "sdpa_cudnn", "fa3", "fa4"), (n,), batch=TOKENS // n, heads=h, kv_heads=kv)
+        for n, mask in WINDOWS:
+            found += at(("hopper", "fa3", "fa4"), (n,), masks=(mask,), batch=TOKENS // n, heads=heads)
+        for lengths in ((4096,) * (TOKENS // 4096), PACKED):
+            given = {"q_lengths": list(lengths), "k_lengths": list(lengths)}
+            calls = at(("flash_varlen", "fa3_varlen", "fa4_varlen"), (max(lengths),), batch=len(lengths), heads=heads)
+            found += [replace(config, parameters=given) for config in calls]
     return list({config.config_id: config for config in found}.values())
 
 
