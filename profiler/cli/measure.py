@@ -113,7 +113,7 @@ def run(
         configs = sweepfile.read(sweep)
     else:
         configs = _configs(suite, names, n, head_dim, mask, dtype, batch, heads, kv_heads, direction, default="quick")
-    with _ending_cleanly("Finished work is kept: --resume goes on from it."):
+    with _ending_cleanly(out.with_name(out.name + ".partial")):
         made = profile(
             configs,
             out,
@@ -148,6 +148,7 @@ def bench(
     direction: Direction = "forward",
     timeout: Annotated[float, typer.Option(help="Seconds without progress after which it is ended.")] = 180.0,
     out: Annotated[Optional[Path], typer.Option(help="Keep it as a bundle too: a new folder.")] = None,  # noqa: UP045
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with an unfinished --out.")] = False,
     as_json: Json = False,
 ) -> None:
     """Time our kernels and the peers side by side in one run, without a profiler.
@@ -160,14 +161,16 @@ def bench(
     """
     from profiler.collect import bench as benches
 
+    if resume and not out:
+        raise BadInput("--resume: expected --out beside it: without a bundle nothing is kept to go on from.")
     names = _names(callable_, implementation)
     configs = _configs(suite, names, n, head_dim, mask, dtype, batch, heads, kv_heads, direction, default="bench")
-    with _ending_cleanly("Nothing was written."):
+    with _ending_cleanly(out and out.with_name(out.name + ".partial")):
         if out:
             from profiler.collect.run import run as profile
 
-            made = profile(configs, out, counters=False, quiet_s=timeout, suite=suite, progress=_progress,
-                           command=_command_line())
+            made = profile(configs, out, counters=False, resume=resume, quiet_s=timeout, suite=suite,
+                           progress=_progress, command=_command_line())
             result = benches.of_bundle(made)
         else:
             result = benches.bench(configs, quiet_s=timeout, progress=_progress)
@@ -219,8 +222,9 @@ def _configs(
 
 
 @contextlib.contextmanager
-def _ending_cleanly(kept: str) -> Iterator[None]:
-    """Ctrl-C and a request to end (SIGTERM) end what runs, say what is kept, and give exit code 130."""
+def _ending_cleanly(partial: Path | None) -> Iterator[None]:
+    """Ctrl-C and a request to end (SIGTERM) end what runs, say whether finished work lies in ``partial``, and give exit
+    code 130."""
 
     def interrupt(number: int, frame: object) -> None:
         raise KeyboardInterrupt
@@ -229,7 +233,9 @@ def _ending_cleanly(kept: str) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        print(f"Interrupted; no process was left behind. {kept}", file=sys.stderr)
+        kept = partial is not None and partial.is_dir()
+        said = "Finished work is kept: --resume goes on from it." if kept else "Nothing was written."
+        print(f"Interrupted; no process was left behind. {said}", file=sys.stderr)
         raise typer.Exit(130) from None
     finally:
         signal.signal(signal.SIGTERM, before)

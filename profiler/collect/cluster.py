@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import math
 import os
 import shutil
+import signal
 import tempfile
+import threading
 import uuid
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import nullcontext
@@ -53,7 +56,9 @@ def connected(address: str | None) -> Iterator[Any]:
     with contextlib.ExitStack() as stack:
         if address is None:
             place = stack.enter_context(tempfile.TemporaryDirectory(prefix="flashscope-", ignore_cleanup_errors=True))
-            made = stack.enter_context(_local(gpu.visible(), Path(place)))
+            with _uninterrupted():
+                cluster = _local(gpu.visible(), Path(place))
+            made = stack.enter_context(cluster)
         try:
             client = stack.enter_context(Client(made if address is None else address, timeout="60s"))
         except (OSError, ValueError) as error:
@@ -61,6 +66,24 @@ def connected(address: str | None) -> Iterator[Any]:
                            remedy="Is it running, and is the address as `dask scheduler` printed it?") from error
         client.wait_for_workers(1 if address else len(gpu.visible()), timeout=300)
         yield client
+
+
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """A request to end that comes meanwhile is heard afterwards: half a cluster cannot be closed."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    heard: list[Any] = []
+    before = {number: signal.signal(number, lambda *request: heard.append(request))
+              for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if heard:
+        raise KeyboardInterrupt
 
 
 def _local(gpus: Sequence[str], folder: Path) -> Any:
@@ -77,7 +100,8 @@ def _local(gpus: Sequence[str], folder: Path) -> Any:
         own.mkdir()
         env = {"CUDA_VISIBLE_DEVICES": name, "TMPDIR": str(own), "PYTHONPATH": worker.environment()["PYTHONPATH"]}
         workers[number] = {"cls": Nanny, "options": {"nthreads": 1, "env": env, "local_directory": str(own),
-                                                     "dashboard_address": None, "memory_limit": 0}}
+                                                     "dashboard_address": None, "memory_limit": 0,
+                                                     "silence_logs": logging.CRITICAL}}  # a task's error is ours to say
     options = {"host": "127.0.0.1", "port": 0, "dashboard_address": None, "dashboard": False,
                "allowed_failures": DEATHS - 1}
     return SpecCluster(workers=workers, scheduler={"cls": Scheduler, "options": options}, name="flashscope",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
 import os
 import re
 import selectors
@@ -10,7 +11,7 @@ import signal
 import subprocess
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,6 +19,8 @@ from profiler.errors import NcuFailed, NoProgress
 
 KEEP_LINES = 60
 GRACE_S = 5.0
+# Ends a process group as soon as the process that started it is gone, kill -9 included: $1 the one, $2 the other.
+GUARD = 'while kill -0 "$1" 2>/dev/null; do sleep 0.5; done; kill -9 "-$2"'
 PROFILING = re.compile(r'==PROF== Profiling "(?P<kernel>[^"]*)"')
 PASSES = re.compile(r"100% - (\d+) passe?s?")
 
@@ -60,6 +63,18 @@ def end_group(process: subprocess.Popen) -> None:
     process.wait()
 
 
+@contextlib.contextmanager
+def guarded(process: subprocess.Popen) -> Iterator[None]:
+    """Meanwhile the group of ``process`` ends with this process, however that ends."""
+    guard = subprocess.Popen(["sh", "-c", GUARD, "sh", str(os.getpid()), str(process.pid)], start_new_session=True,
+                             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        yield
+    finally:
+        os.killpg(guard.pid, signal.SIGKILL)
+        guard.wait()
+
+
 def follow(
     arguments: Sequence[str],
     *,
@@ -91,7 +106,7 @@ def follow(
     decoder, pending = codecs.getincrementaldecoder("utf-8")(errors="replace"), ""
     last, mark = time.monotonic(), moved()
     try:
-        with selectors.DefaultSelector() as selector:
+        with guarded(process), selectors.DefaultSelector() as selector:
             selector.register(process.stdout, selectors.EVENT_READ)
             while True:
                 if selector.select(timeout=0.2):

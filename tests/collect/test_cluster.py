@@ -1,5 +1,7 @@
 """A run over a Dask cluster: two workers on the CPU under a stub ncu, killed on purpose, and what the bundle says."""
 
+import os
+import signal
 import sys
 import types
 
@@ -153,6 +155,14 @@ def test_a_gpu_s_ceilings_are_measured_once_a_run(monkeypatch):
     for run in ("one", "one", "two"):
         cluster.work(Order(device="cpu"), [], run)
     assert asked == [True, False, True]
+
+
+def test_a_request_to_end_while_a_cluster_is_made_is_heard_when_it_can_be_closed():
+    done = []
+    with pytest.raises(KeyboardInterrupt), cluster._uninterrupted():
+        os.kill(os.getpid(), signal.SIGINT)
+        done.append("the cluster is whole")
+    assert done and signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 @pytest.mark.parametrize("text", ["slurm", "dask=", "dask:8"])

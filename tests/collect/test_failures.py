@@ -1,6 +1,9 @@
 """Every known way in which ncu fails: what the user reads, the exit code, and what is left behind (nothing)."""
 
+import os
+import subprocess
 import sys
+import time
 
 import pytest
 
@@ -26,7 +29,7 @@ from profiler.errors import (
     WrongPython,
 )
 
-from .conftest import processes_with
+from .conftest import ROOT, processes_with
 
 PERMISSION = (
     "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA GPU Performance Counters on the "
@@ -245,6 +248,33 @@ time.sleep(600)
     with pytest.raises(NoProgress, match="no kernel had been profiled"):
         run(CONFIGS, tmp_path / "bundle", device="cpu", quiet_s=2)
     assert not processes_with(word)
+
+
+FOLLOWS = """
+import os, sys
+from pathlib import Path
+from profiler.collect import watch
+child = "import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)', WORD]); "
+child = child.replace("WORD", repr(sys.argv[1])) + "time.sleep(600)"
+watch.follow([sys.executable, "-c", child, sys.argv[1]], cwd=Path("."), env=os.environ, quiet_s=600)
+"""
+
+
+def test_what_is_watched_ends_with_its_watcher_even_if_that_is_killed(tmp_path):
+    """A worker of a cluster is killed where a run is interrupted: what it profiles knows nothing of that."""
+    word = f"orphan-of-{tmp_path}"
+    watcher = subprocess.Popen([sys.executable, "-c", FOLLOWS, word], env={**os.environ, "PYTHONPATH": str(ROOT)})
+
+    def until(count):
+        deadline = time.monotonic() + 20
+        while len(processes_with(word)) != count and time.monotonic() < deadline:
+            time.sleep(0.05)
+        return len(processes_with(word)) == count
+
+    assert until(3)  # the watcher, what it watches, and a child of that
+    watcher.kill()
+    watcher.wait()
+    assert until(0)
 
 
 @pytest.mark.parametrize("name", ["permission, exit 0", "permission, exit 1", "nothing matched"])
