@@ -27,6 +27,7 @@ from profiler.cli.options import (
     Masks,
     Metrics,
     NcuPath,
+    Settings,
     Suite,
     Sweep,
 )
@@ -73,6 +74,7 @@ def run(
     heads: Heads = 16,
     kv_heads: KvHeads = 0,
     direction: Direction = "forward",
+    set_: Settings = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with an unfinished run.")] = False,
     no_counters: Annotated[
         bool, typer.Option("--no-counters", help="Time, memory and error only; labelled so.")
@@ -98,21 +100,27 @@ def run(
 
     Example: python -m profiler run -i naive -i flash2 --n 4096 -d 64 --mask causal --out out/mine
 
+    Example: python -m profiler run -i flash2 --n 4096 -d 64 --set block_m=64,128 --set num_warps=4,8 --out out/warps
+
     Example: python -m profiler run --suite scaling --workers dask --out out/scaling
     """
-    from profiler.collect import suites
+    from profiler.collect import suites, sweepfile
     from profiler.collect.run import run as profile
 
     names = _names(callable_, implementation)
-    shaped = bool(names or n or head_dim or mask or dtype)
+    tuning = sweepfile.settings(set_ or ())
+    shaped = bool(names or n or head_dim or mask or dtype or tuning) or (batch, heads, kv_heads) != (1, 16, 0)
     if sweep:
         if suite or shaped:
             raise BadInput("--sweep: expected no suite or shape options beside it, got both.", remedy="Leave out one.")
-        from profiler.collect import sweepfile
-
         configs = sweepfile.read(sweep)
     else:
+        if suite and tuning:
+            raise BadInput("--set: expected no suite beside it, got both.", remedy="Name implementations and shapes.")
         configs = _configs(suite, names, n, head_dim, mask, dtype, batch, heads, kv_heads, direction, default="quick")
+        if tuning and not any(config.implementation in sweepfile.TUNABLE for config in configs):
+            raise BadInput(f"--set: expected one of {', '.join(sweepfile.TUNABLE)} with -i: nothing else is tuned.")
+        configs = sweepfile.tuned(configs, tuning)
     with _ending_cleanly(out.with_name(out.name + ".partial")):
         made = profile(
             configs,
@@ -206,7 +214,8 @@ def _configs(
         found = suites.suite(suite, direction)
         return suites.narrowed(found, implementations=implementation or (), lengths=n or (), head_dims=head_dim or (),
                                masks=mask or (), dtypes=dtype or ())
-    if not (implementation or n or head_dim or mask or dtype) and direction == "forward":
+    shaped = bool(implementation or n or head_dim or mask or dtype) or (batch, heads, kv_heads) != (1, 16, 0)
+    if not shaped and direction == "forward":
         return suites.quick() if default == "quick" else suites.bench()
     return suites.sweep(
         implementation or suites.EVERYTHING,

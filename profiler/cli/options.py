@@ -38,6 +38,11 @@ Sweep = Annotated[
     Optional[Path],  # noqa: UP045
     typer.Option("--sweep", help="A TOML file of shapes and tuning parameters; then no suite or shape options.")
 ]
+Settings = Annotated[
+    Optional[list[str]],  # noqa: UP045
+    typer.Option("--set", metavar="NAME=VALUE,...",
+                 help="A tuning parameter of our Triton kernels and its values: block_m=64,128; repeat for several."),
+]
 Metrics = Annotated[
     Optional[str],  # noqa: UP045
     typer.Option("--metrics", help="What to count: evidence (unless the suite ladder asks for stalls), stalls (the same"

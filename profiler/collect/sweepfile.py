@@ -20,7 +20,7 @@ block_mask, a row a block of queries: 0 or 1 for each block of keys, or how many
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -119,12 +119,35 @@ def _configs(table: Mapping[str, Any], where: str) -> list[RunConfig]:
         configs = [config.with_shape(nq=nq) for config in configs for nq in queries]
     return [
         replace(config, parameters={
-            **(dict(zip(tuning, values)) if config.implementation in TUNABLE else {}),
+            **config.parameters,
             **{key: value for key, value in patterns.items() if PATTERNS[key] == config.implementation},
         })
-        for config in configs
-        for values in product(*tuning.values())
+        for config in tuned(configs, tuning)
     ]
+
+
+def tuned(configs: Iterable[RunConfig], tuning: Mapping[str, Sequence[Any]]) -> list[RunConfig]:
+    """Each configuration with every combination of the values; what cannot be tuned stays as it is, once."""
+    return [
+        replace(config, parameters={**config.parameters, **dict(zip(tuning, values))}) if tunable else config
+        for config in configs
+        for tunable in [config.implementation in TUNABLE]
+        for values in (product(*tuning.values()) if tunable else [()])
+    ]
+
+
+def settings(texts: Iterable[str]) -> dict[str, list[Any]]:
+    """Values of tuning parameters as the command line writes them: block_m=64,128. Raises BadInput."""
+    found: dict[str, list[Any]] = {}
+    for text in texts:
+        name, _, values = text.partition("=")
+        if name not in TUNING:
+            raise BadInput(f"--set: expected NAME=VALUE,… with a name among {', '.join(TUNING)}, got {text!r}.",
+                           remedy="As in --set block_m=64,128.")
+        words = {"true": True, "false": False}
+        given = [words.get(value, int(value) if value.isdecimal() else value) for value in values.split(",")]
+        found[name] = _list("--set", name, given, TUNING[name])
+    return found
 
 
 def _pattern(where: str, key: str, value: Any) -> Any:

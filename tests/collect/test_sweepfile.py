@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from profiler.collect import sweepfile
+from profiler.collect import suites, sweepfile
 from profiler.errors import BadInput
 
 needs_toml = pytest.mark.skipif(
@@ -111,6 +111,34 @@ def test_a_python_without_toml_is_told_what_to_do(write, monkeypatch):
     with pytest.raises(BadInput, match=r"Python 3\.11 or later, or the package tomli") as caught:
         sweepfile.read(write(MINIMAL))
     assert "pip install tomli" in caught.value.remedy
+
+
+def test_the_command_line_sweeps_tuning_parameters_too():
+    configs = suites.sweep(("naive", "flash2"), (64,), head_dims=(64,), masks=("full",))
+    found = sweepfile.tuned(configs, sweepfile.settings(["block_m=64,128", "tma=true"]))
+    assert [(c.implementation, dict(c.parameters)) for c in found] == [
+        ("naive", {}), ("flash2", {"block_m": 64, "tma": True}), ("flash2", {"block_m": 128, "tma": True})]
+    assert sweepfile.tuned(configs, {}) == configs
+
+
+@pytest.mark.parametrize(("text", "said"), [
+    ("block=64", "expected NAME=VALUE"), ("block_m", "block_m: expected a list of whole numbers above 0"),
+    ("block_m=64,x", "got [64, 'x']"), ("num_warps=0", "above 0"), ("tma=1", "tma: expected a list of true or false"),
+])
+def test_a_mistake_in_a_tuning_parameter_is_named(text, said):
+    with pytest.raises(BadInput) as caught:
+        sweepfile.settings([text])
+    assert caught.value.what.startswith("--set: ") and said in caught.value.what
+
+
+@pytest.mark.parametrize(("arguments", "said"), [
+    (("--suite", "quick", "--set", "block_m=64"), "expected no suite beside it"),
+    (("-i", "naive", "--set", "block_m=64"), "nothing else is tuned"),
+    (("--sweep", "a.toml", "--heads", "4"), "no suite or shape options"),
+])
+def test_tuning_parameters_that_would_do_nothing_are_refused(cli, arguments, said):
+    done = cli("run", *arguments, "--out", "x")
+    assert done.returncode == 2 and said in done.stderr and list(cli.folder.iterdir()) == []
 
 
 @needs_toml
