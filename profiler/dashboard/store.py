@@ -55,8 +55,8 @@ TOKEN = re.compile(r"[A-Za-z0-9_-]{22}")  # 128 bits in base64
 TOKEN_PARAMETER = "uploads"
 SOURCE_PARAMETER = "source"
 ROLES_PARAMETER, CALL_PARAMETER = "roles", "call"  # each followed by "-" and the source's key
-SUITES = ("evidence", "quick", "scaling", "ladder", "backward", "decode", "tuning", "peers", "ablation", "options",
-          "memory")  # the order in which sources stand; any other after them
+SUITES = ("evidence", "quick", "scaling", "ladder", "backward", "decode", "tuning", "peers", "shapes", "ablation",
+          "options", "memory")  # the order in which sources stand; any other after them
 LOCAL = ("localhost", "127.0.0.1", "::1")
 SAMPLES = (".ncu-rep", ".ncu-repz", ".csv", ".zip")
 _parsing = threading.BoundedSemaphore(2)
