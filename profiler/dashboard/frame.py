@@ -99,6 +99,9 @@ h1 {{ text-wrap: balance; }}
 [class*="st-key-dense"] :is(td, th) {{ padding: 0.3rem 0.45rem !important; font-size: 0.8rem;
   overflow-wrap: break-word; word-break: normal; }}
 [class*="st-key-dense"] table {{ width: 100%; }}
+.fs-chart {{ width: 100%; }}
+[data-testid="stElementContainer"]:has(> .stBidiComponent) {{ overflow: visible; }}
+@media print {{ .fs-chart .svg-container {{ width: 100% !important; max-width: 100% !important; }} }}
 .fs-pictures {{ font-size: 0.875rem; }}
 .fs-pictures button {{ all: unset; cursor: pointer; padding: 0.2rem 0.35rem; border-radius: 0.3rem;
   text-decoration: underline; }}

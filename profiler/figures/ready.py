@@ -15,11 +15,17 @@ class Ready(BaseFigure):
     """The figure as plain values: all that is asked of it is its dict, and that needs neither copy nor check."""
 
     def __init__(self, spec: dict[str, Any]) -> None:
-        self._spec = spec
+        self._spec, self._json = spec, ""
 
     def to_dict(self) -> dict[str, Any]:
         """The figure's data and layout, shared: read them, never change them."""
         return self._spec
+
+    def json(self) -> str:
+        """The same as JSON, written once."""
+        if not self._json:
+            self._json = str(self.to_json(validate=False))
+        return self._json
 
 
 def ready(figure: go.Figure) -> Ready:

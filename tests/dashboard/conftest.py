@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -63,6 +65,20 @@ def visit(name: str, **link: str) -> AppTest:
             app.query_params[key] = value
         app.run()
     return app
+
+
+def charts(app: AppTest) -> list[dict]:
+    """Data and layout of the figures on the page."""
+    return [json.loads(json.loads(one.proto.json)["spec"]) for one in app.get("bidi_component")]
+
+
+def table(app: AppTest, heading: str) -> list[dict[str, str]]:
+    """The rows of the page's table of words that has a column of that heading."""
+    for said in (html.unescape(m.value).replace("\\", "") for m in app.markdown if m.value.startswith("| ")):
+        names, _, *rows = [line.strip("| ").split(" | ") for line in said.splitlines()]
+        if heading in names:
+            return [dict(zip(names, row)) for row in rows]
+    return []
 
 
 def link_of(app: AppTest, name: str) -> str:

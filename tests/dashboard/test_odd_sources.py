@@ -8,7 +8,7 @@ import streamlit as st
 from profiler import bundle
 from profiler.parse import unverified
 from tests import synthetic
-from tests.dashboard.conftest import visit
+from tests.dashboard.conftest import charts, visit
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def test_unknown_names_have_no_headline_and_everything_else():
     for page in ("roofline", "occupancy", "scaling"):
         app = visit(page, source="unknown-names")
         assert not app.exception and not app.error
-        assert len(app.get("plotly_chart")) == 1, page
+        assert len(charts(app)) == 1, page
 
 
 def test_the_forms_that_nobody_could_check_are_listed():

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from random import Random
 
 import pandas as pd
 import pytest
 
 from profiler.dashboard import frame, store, text
-from tests.dashboard.conftest import REPORTS, link_of, upload, visit
+from tests.dashboard.conftest import REPORTS, charts, link_of, table, upload, visit
 
 DECK = ("present", "export")  # tests/export looks at these
 PAGES = [name for entries in frame.LIST.values() for name, *_ in entries if name not in DECK]
 WITHOUT_SOURCE = ("run", "learn")  # pages that are not about a source
 SAMPLES = sorted(REPORTS.glob("*.ncu-rep"))
-
-
-def charts(app) -> list[dict]:
-    return [json.loads(chart.proto.spec) for chart in app.get("plotly_chart")]
 
 
 def assert_sound(app) -> None:
@@ -200,8 +195,7 @@ def test_compare_says_what_differs_before_any_number(data):
     assert_sound(app)
     assert any("differ in" in i.value and "GPU" in i.value for i in app.info)
     app.session_state["fs.fold.recorded"] = True
-    recorded = app.run().dataframe[0].value
-    row = recorded[recorded["what"] == "GPU"].iloc[0]
+    row = next(row for row in table(app.run(), "across") if row["what"] == "GPU")
     assert row["across"] == "differs" and row["synthetic"] == "Synthetic GPU"
     assert "3070" in row["rtx3070_nvtx_ranges.ncu-rep"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from profiler.dashboard import text
-from tests.dashboard.conftest import REPORTS, ROOT, link_of, upload, visit
+from tests.dashboard.conftest import REPORTS, ROOT, link_of, table, upload, visit
 from tests.dashboard.test_pages import assert_sound, charts
 from tests.synthetic_report import FILE
 
@@ -73,8 +73,8 @@ def test_compare_by_role_and_in_units_of_the_ridge(data):
     app = upload(visit("compare"), *reports)
     assert_sound(app)
     assert any("counters collected" in i.value for i in app.info)
-    steps = next(d.value for d in app.dataframe if "role is" in d.value)
-    assert set(steps["role is"]) == {"proposed"} and len(steps) == 5
+    steps = table(app, "role is")
+    assert {step["role is"] for step in steps} == {"proposed"} and len(steps) == 5
     app.query_params["under"] = "ridge"
     app.run()
     assert_sound(app)

@@ -4,7 +4,7 @@ import pytest
 import streamlit as st
 
 from profiler import bundle
-from tests.dashboard.conftest import visit
+from tests.dashboard.conftest import charts, visit
 from tests.dashboard.test_pages import assert_sound
 from tests.figures.test_shapes import SHAPES
 
@@ -21,4 +21,4 @@ def test_every_page_opens(shapes, page):
     app = visit(page, source="shapes")
     assert_sound(app)
     assert not app.error
-    assert len(app.get("plotly_chart")) == (page == "scaling")
+    assert len(charts(app)) == (page == "scaling")

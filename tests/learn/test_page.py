@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from profiler.dashboard.components.learn import CHAPTERS
 from profiler.learn import words
-from tests.dashboard.conftest import data, empty, link_of, recorded, shipped, visit  # noqa: F401 (fixtures)
+from tests.dashboard.conftest import charts, data, empty, link_of, recorded, shipped, visit  # noqa: F401 (fixtures)
 
 FIGURES = {"online": 1, "blocks": 1, "memory": 1, "sram": 1, "backward": 1, "kernel": 2, "choose": 1}
-
-
-def charts(app) -> list[dict]:
-    return [json.loads(chart.proto.spec) for chart in app.get("plotly_chart")]
 
 
 def titles(app) -> list[str]:

@@ -13,7 +13,7 @@ import pandas as pd
 import streamlit as st
 
 from profiler.dashboard import state, store, text
-from profiler.dashboard.components import boxes
+from profiler.dashboard.components import boxes, plot
 from profiler.figures import memory_kind, style
 from profiler.figures.canvas import to_frame
 from profiler.figures.ready import Ready, ready
@@ -21,7 +21,6 @@ from profiler.figures.spreadsheet import csv
 
 SCRIPTS = "unsafe_allow_javascript" in inspect.signature(st.html).parameters
 LATER = "callable" in (st.download_button.__doc__ or "")
-ALT = "alt" in inspect.signature(st.plotly_chart).parameters  # newer Streamlit gives a chart a name for screen readers
 
 
 def theme() -> str:
@@ -75,32 +74,19 @@ def show(source: store.Source | tuple[store.Source, ...], function: Callable[...
         return drawn.frame
     label = "-".join(s.label for s in source) if isinstance(source, tuple) else source.label
     name = filename(f"{key}-{label}")
-    chart = f"chart.{key}"
     picture = {"format": "svg", "filename": name, "width": style.SIZES["page"].width,
                "height": drawn.figure.to_dict()["layout"]["height"]}
-    named: dict[str, Any] = {"alt": drawn.title} if ALT else {}
-    st.plotly_chart(
-        drawn.figure, width="stretch", theme=None, key=chart, on_select="rerun", selection_mode="points",
-        config={"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"],
-                "toImageButtonOptions": picture}, **named)
+    launch = plot.show(drawn.figure, key=f"chart.{key}", alt=drawn.title, picture=picture)
     with st.container(horizontal=True, vertical_alignment="center"):
         st.download_button(text.DOWNLOAD_DATA, later(lambda: csv(drawn.frame)), f"{name}.csv", "text/csv",
                            key=f"data.{key}", type="tertiary", icon=":material/download:", on_click="ignore")
         if SCRIPTS:
             st.html(PICTURES, width="content", unsafe_allow_javascript=True)
-        launch = _clicked(chart)
         if launch is not None and not isinstance(source, tuple):
             state.put("launch", str(launch))
             st.page_link("profiler/dashboard/pages/launches.py", label=text.TO_LAUNCH.format(launch=launch),
                          icon=":material/arrow_forward:")
     return drawn.frame
-
-
-def _clicked(chart: str) -> int | None:
-    """The launch behind the mark that was clicked; figures carry it first in a mark's custom data."""
-    points = (st.session_state.get(chart) or {}).get("selection", {}).get("points", [])
-    first = (points[0].get("customdata") or [None])[0] if points else None
-    return first if isinstance(first, int) and not isinstance(first, bool) else None
 
 
 def _draw(bundle: Any, function: Callable[..., Any], *arguments: Any, **named: Any) -> Drawn:

@@ -66,4 +66,5 @@ def settled(page) -> None:
     page.wait_for_selector("[data-testid='stAppViewContainer']", timeout=60_000)
     page.wait_for_function(
         "() => document.querySelector('[data-testid=stApp]')?.getAttribute('data-test-script-state') === 'notRunning'"
-        " && !document.querySelector('[data-testid=stSkeleton]')", timeout=60_000)
+        " && !document.querySelector('[data-testid=stSkeleton]')"
+        " && [...document.querySelectorAll('.fs-chart')].every(one => one.querySelector('.main-svg'))", timeout=60_000)

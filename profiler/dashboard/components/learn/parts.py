@@ -9,9 +9,9 @@ import streamlit as st
 
 from profiler.bundle import Bundle
 from profiler.dashboard import state, store
-from profiler.dashboard.components import charts
+from profiler.dashboard.components import charts, plot
 from profiler.figures import units
-from profiler.figures.canvas import to_frame
+from profiler.figures.canvas import title, to_frame
 from profiler.figures.ready import ready
 from profiler.figures.spreadsheet import csv
 from profiler.learn import words
@@ -34,9 +34,7 @@ def language() -> str:
 def figure(drawn: Any, key: str) -> None:
     """Draw a figure of this page with the download of what it draws."""
     name = charts.filename(f"learn-{key}")
-    st.plotly_chart(ready(drawn), width="stretch", theme=None, key=f"chart.learn.{key}",
-                    config={"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"],
-                            "toImageButtonOptions": {"format": "svg", "filename": name}})
+    plot.show(ready(drawn), key=f"chart.learn.{key}", alt=title(drawn), picture={"format": "svg", "filename": name})
     frame = to_frame(drawn)
     if len(frame):
         label = words.read(language(), "page")("download")
