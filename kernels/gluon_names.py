@@ -8,6 +8,7 @@ Device functions, for use inside ``@gluon.jit``:
     tma_store(descriptor, coordinates, buffer)             shared to global, clipped at the tensor's end
     tma_reduce_add(descriptor, coordinates, buffer)        shared added to global, element by element
     tma_store_wait(pending)                                until at most `pending` stores or reductions still read
+    reinterpret(buffer, dtype, shape, layout)              the same shared memory seen as another buffer
     partition_barrier()                                    all threads of the partition that runs it
     named_sync(NUMBER, THREADS), named_arrive(NUMBER, THREADS)
 
@@ -31,8 +32,8 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 __all__ = ["DTYPES", "NAMED_BARRIERS", "GluonASTSource", "TensorDescriptor", "constexpr_function", "fence_async_shared",
-           "gl", "gluon", "mbarrier", "named_arrive", "named_sync", "partition_barrier", "tma_load", "tma_reduce_add",
-           "tma_store", "tma_store_wait", "warpgroup_mma", "warpgroup_mma_wait"]
+           "gl", "gluon", "mbarrier", "named_arrive", "named_sync", "partition_barrier", "reinterpret", "tma_load",
+           "tma_reduce_add", "tma_store", "tma_store_wait", "warpgroup_mma", "warpgroup_mma_wait"]
 
 DTYPES = {torch.float16: gl.float16, torch.bfloat16: gl.bfloat16, torch.float32: gl.float32,
           torch.float8_e4m3fn: gl.float8e4nv}
@@ -53,6 +54,13 @@ else:
 
         coord = _semantic._convert_to_ir_values(coord, require_i64=False)
         _semantic.builder.create_async_tma_reduce(ir.DESCRIPTOR_REDUCE_KIND.ADD, tensor_desc.handle, coord, src.handle)
+
+
+@builtin
+def reinterpret(buffer, dtype, shape, layout, _semantic=None):
+    """The same shared memory seen with another type, shape and layout; 3.6 has the method under another name."""
+    return getattr(buffer, "reinterpret", getattr(buffer, "_reinterpret", None))(dtype, shape, layout,
+                                                                                 _semantic=_semantic)
 
 
 @constexpr_function

@@ -22,13 +22,24 @@ from kernels.gluon_names import (
     gl,
     gluon,
     mbarrier,
+    reinterpret,
     tma_load,
     tma_reduce_add,
+    tma_store,
     tma_store_wait,
     warpgroup_mma,
     warpgroup_mma_wait,
 )
-from kernels.hopper_backward_sums import ATOMIC, REDUCE, arrive, red, sync
+from kernels.hopper_backward_sums import (
+    ATOMIC,
+    REDUCE,
+    arrive,
+    await_kernel_before,
+    block_of_program,
+    red,
+    release_kernel_after,
+    sync,
+)
 
 
 @constexpr_function
@@ -55,10 +66,10 @@ class KeyWork:
     v_desc: tensor_descriptor
     do_desc: tensor_descriptor
     dq_desc: tensor_descriptor
+    dk_desc: tensor_descriptor
+    dv_desc: tensor_descriptor
     STATS: gl.tensor
     DELTA: gl.tensor
-    DK: gl.tensor
-    DV: gl.tensor
     DQ_SUM: gl.tensor
     HK: gl.tensor
     NQ: gl.tensor
@@ -68,6 +79,7 @@ class KeyWork:
     qk_scale: gl.tensor
     lowest: gl.tensor
     highest: gl.tensor
+    together: gl.tensor
     q: gl.shared_memory_descriptor
     do: gl.shared_memory_descriptor
     k: gl.shared_memory_descriptor
@@ -89,19 +101,24 @@ class KeyWork:
         self.STAGES, self.GROUP = gl.constexpr(STAGES), gl.constexpr(GROUP)
         self.LEFT, self.RIGHT, self.TAIL = gl.constexpr(LEFT), gl.constexpr(RIGHT), gl.constexpr(TAIL)
         self.DQ = gl.constexpr(DQ)
-        self.q_desc, self.k_desc, self.v_desc, self.do_desc, self.dq_desc = descriptors
-        self.STATS, self.DELTA, self.DK, self.DV, self.DQ_SUM = pointers
-        self.HK, self.NQ, self.NK, self.NQP, self.scale, self.qk_scale, self.lowest, self.highest = numbers
+        (self.q_desc, self.k_desc, self.v_desc, self.do_desc, self.dq_desc, self.dk_desc,
+         self.dv_desc) = descriptors
+        self.STATS, self.DELTA, self.DQ_SUM = pointers
+        (self.HK, self.NQ, self.NK, self.NQP, self.scale, self.qk_scale, self.lowest, self.highest,
+         self.together) = numbers
         self.q, self.do, self.k, self.v, self.lse, self.delta, self.ds, self.dq = tiles
         self.kv_full, self.q_full, self.do_full, self.free = barriers
 
 
 @gluon.jit
 def _tile_of(w):
-    """(key head counted over the batch, first key) of a program; under a causal mask the longest of a head come
-    first."""
+    """(key head counted over the batch, first key) of a program; under a causal mask the first keys see most."""
     blocks = gl.cdiv(w.NK, w.KEYS)
-    return gl.program_id(0) // blocks, gl.program_id(0) % blocks * w.KEYS
+    if w.LEFT or w.RIGHT:
+        bhk, block = block_of_program(blocks, w.together)
+    else:
+        bhk, block = gl.program_id(0) // blocks, gl.program_id(0) % blocks
+    return bhk, block * w.KEYS
 
 
 @gluon.jit
@@ -136,16 +153,22 @@ def _load(w):
     mbarrier.expect(w.kv_full.index(0), w.KEYS // rows * w.k_desc.block_type.nbytes)
     for c in gl.static_range(w.KEYS // rows):
         tma_load(w.k_desc, [b, hk, n0 + c * rows, 0], w.kv_full.index(0), w.k.index(c))
-    mbarrier.expect(w.kv_full.index(1), w.KEYS // rows * w.v_desc.block_type.nbytes)
-    for c in gl.static_range(w.KEYS // rows):
-        tma_load(w.v_desc, [b, hk, n0 + c * rows, 0], w.kv_full.index(1), w.v.index(c))
     cols = gl.arange(0, w.BM, layout=gl.BlockedLayout([1], [32], [4], [0]))
     j, bh = first, bhk * w.GROUP
-    for it in range(0, w.GROUP * (last - first)):
+    n = w.GROUP * (last - first)
+    if n == 0:
+        await_kernel_before()
+    for it in range(0, n):
         s = it % w.STAGES
         mbarrier.wait(w.free.index(s), ((it // w.STAGES) & 1) ^ 1)
         mbarrier.expect(w.q_full.index(s), w.q_desc.block_type.nbytes)
         tma_load(w.q_desc, [b, bh - b * w.HK * w.GROUP, j * w.BM, 0], w.q_full.index(s), w.q.index(s))
+        if it == 0:
+            mbarrier.expect(w.kv_full.index(1), w.KEYS // rows * w.v_desc.block_type.nbytes)
+            for c in gl.static_range(w.KEYS // rows):
+                tma_load(w.v_desc, [b, hk, n0 + c * rows, 0], w.kv_full.index(1), w.v.index(c))
+            await_kernel_before()  # the statistics, and an empty workspace
+            release_kernel_after()
         at = bh.to(gl.int64) * w.NQP + j * w.BM
         lse = gl.load(w.STATS + at + cols)
         delta = gl.load(w.DELTA + at + cols)
@@ -239,15 +262,12 @@ def _add_dq(C: gl.constexpr, w, dq, bh, j):
 
 
 @gluon.jit
-def store_rows(X, x, rows, HEAD: gl.constexpr, D: gl.constexpr):
-    """Write the first `rows` of x's 64 rows to a contiguous matrix of HEAD columns, in its own type."""
-    r = gl.arange(0, 64, layout=gl.SliceLayout(1, x.type.layout))
-    c = gl.arange(0, D, layout=gl.SliceLayout(0, x.type.layout))
-    offsets = r[:, None] * HEAD + c[None, :]
-    ok = gl.broadcast((r < rows)[:, None], offsets)[0]
-    if HEAD != D:
-        ok = ok & (c < HEAD)[None, :]
-    gl.store(X + offsets, x.to(X.dtype.element_ty), mask=ok)
+def store_tile(desc, at, x, tile):
+    """Start to write 64 rows to a tensor, clipped at its end, in its type, through shared memory: straight from the
+    registers of a product it would be 64 writes of 4 bytes a thread at head size 128."""
+    tile.store(x.to(desc.dtype).reshape(tile.shape))
+    fence_async_shared()
+    tma_store(desc, at, tile)
 
 
 @gluon.jit
@@ -319,12 +339,12 @@ def _work(C: gl.constexpr, w):
     dk = gl.zeros([64, w.D], gl.float32, o_layout)
     dv = gl.zeros([64, w.D], gl.float32, o_layout)
     mbarrier.wait(w.kv_full.index(0), 0)
-    mbarrier.wait(w.kv_full.index(1), 0)
     n = w.GROUP * (last - first)
     j, bh = first, bhk * w.GROUP
     if w.DQ > 0:
         mbarrier.wait(w.q_full.index(0), 0, pred=n > 0)
         x_t = _scores(C, w, n0 * 0, layout)
+        mbarrier.wait(w.kv_full.index(1), 0, pred=n > 0)
         mbarrier.wait(w.do_full.index(0), 0, pred=n > 0)
         x = _weights(C, w, warpgroup_mma_wait(0, deps=(x_t, )), n0, j, until, since, layout)
         for it in range(0, n):
@@ -332,15 +352,28 @@ def _work(C: gl.constexpr, w):
             x, dk, dv = _step(C, w, it, j, bh, jn, it + 1 < n, n0, until, since, x, dk, dv, layout, p_layout)
             j, bh = jn, bhn
     else:
+        mbarrier.wait(w.kv_full.index(1), 0, pred=n > 0)
         for it in range(0, n):
             dk, dv = _plain_step(C, w, it, j, n0, until, since, dk, dv, layout, p_layout)
             j, bh = _following(w, j, bh, first, last)
-    row = n0 + C * 64
-    base = (bhk.to(gl.int64) * w.NK + row) * w.HEAD
-    store_rows(w.DV + base, dv, w.NK - row, w.HEAD, w.D)
-    store_rows(w.DK + base, dk * w.scale, w.NK - row, w.HEAD, w.D)
+    # Where the tiles go: V is read no more by either consumer, nor is what held this consumer's dQ, or the block of dS
+    # before the last, or without dQ its K.
+    at = [bhk // w.HK, bhk % w.HK, n0 + C * 64, 0]
+    one: gl.constexpr = w.dk_desc.block_type.shape
+    free_v = reinterpret(w.v, w.v_desc.dtype, copies(w.KEYS // 64, one), w.dv_desc.layout)
+    store_tile(w.dv_desc, at, dv, free_v.index(C))
     if w.DQ == REDUCE:
-        tma_store_wait(0)
+        tma_store_wait(1)
+        store_tile(w.dk_desc, at, dk * w.scale,
+                   reinterpret(w.dq, w.k_desc.dtype, copies(2, one), w.dk_desc.layout).index(C))
+    elif w.DQ == ATOMIC:
+        half: gl.constexpr = w.KEYS * w.BM // (64 * w.D)
+        tiles = reinterpret(w.ds, w.k_desc.dtype, copies(2 * half, one), w.dk_desc.layout)
+        store_tile(w.dk_desc, at, dk * w.scale, tiles.index((n & 1) * half + C))
+    else:
+        store_tile(w.dk_desc, at, dk * w.scale,
+                   reinterpret(w.k, w.k_desc.dtype, copies(w.KEYS // 64, one), w.dk_desc.layout).index(C))
+    tma_store_wait(0)
 
 
 @gluon.jit
@@ -358,16 +391,17 @@ def _third_consumer(w):
     _work(2, w)
 
 
-@gluon.jit(do_not_specialize=["HK", "NQ", "NK", "NQP", "lowest", "highest"])
-def key_kernel(q_desc, k_desc, v_desc, do_desc, dq_desc, HK, STATS, DELTA, DK, DV, DQ_SUM, NQ, NK, NQP, scale,
-               qk_scale, lowest, highest, HEAD: gl.constexpr, BM: gl.constexpr, KEYS: gl.constexpr,
+@gluon.jit(do_not_specialize=["HK", "NQ", "NK", "NQP", "lowest", "highest", "together"])
+def key_kernel(q_desc, k_desc, v_desc, do_desc, dq_desc, dk_desc, dv_desc, HK, STATS, DELTA, DQ_SUM, NQ, NK, NQP,
+               scale, qk_scale, lowest, highest, together, HEAD: gl.constexpr, BM: gl.constexpr, KEYS: gl.constexpr,
                STAGES: gl.constexpr, GROUP: gl.constexpr, LEFT: gl.constexpr, RIGHT: gl.constexpr, TAIL: gl.constexpr,
                DQ: gl.constexpr):
     """dK and dV (B, Hk, Nk, HEAD), summed over the query heads of a group, and dQ added to DQ_SUM (B H, NQP, D) where
     DQ asks for it. STATS, DELTA: of `prepare`. Query i sees key j where i + lowest <= j <= i + highest.
 
     One program a tile of KEYS keys, 64 a consumer: 128, or without dQ also 192. TAIL: whether KEYS does not divide NK.
-    The descriptors of K and V have blocks of 128 rows with dQ, of 64 without; REDUCE takes BM 64."""
+    The descriptors of dK and dV have blocks of 64 rows, those of K and V of 128 with dQ, of 64 without; REDUCE takes
+    BM 64, ATOMIC a BM of D at least."""
     D: gl.constexpr = k_desc.block_type.shape[3]
     q = gl.allocate_shared_memory(q_desc.dtype, copies(STAGES, q_desc.block_type.shape), q_desc.layout)
     do = gl.allocate_shared_memory(q_desc.dtype, copies(STAGES, do_desc.block_type.shape), do_desc.layout)
@@ -397,8 +431,9 @@ def key_kernel(q_desc, k_desc, v_desc, do_desc, dq_desc, HK, STATS, DELTA, DK, D
         mbarrier.init(q_full.index(i), count=2)  # the copy of Q, and the statistics
         mbarrier.init(do_full.index(i), count=1)
         mbarrier.init(free.index(i), count=KEYS // 64)
-    w = KeyWork(D, HEAD, BM, KEYS, STAGES, GROUP, LEFT, RIGHT, TAIL, DQ, (q_desc, k_desc, v_desc, do_desc, dq_desc),
-                (STATS, DELTA, DK, DV, DQ_SUM), (HK, NQ, NK, NQP, scale, qk_scale, lowest, highest),
+    w = KeyWork(D, HEAD, BM, KEYS, STAGES, GROUP, LEFT, RIGHT, TAIL, DQ,
+                (q_desc, k_desc, v_desc, do_desc, dq_desc, dk_desc, dv_desc), (STATS, DELTA, DQ_SUM),
+                (HK, NQ, NK, NQP, scale, qk_scale, lowest, highest, together),
                 (q, do, k, v, lse, delta, ds, dq), (kv_full, q_full, do_full, free))
     if KEYS == 128:
         gl.warp_specialize([(_load, (w, )), (_first_consumer, (w, )), (_second_consumer, (w, ))], [4, 4], [240, 240])

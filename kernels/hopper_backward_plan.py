@@ -24,6 +24,7 @@ LOG2_E = math.log2(math.e)
 PAD = 128  # the statistics of a head are padded to whole blocks, so that their loads need no mask
 # Registers a thread at the start, by consumers: enough for 240 of each of two, or 160 of each of three, and a producer.
 REGISTERS = {2: 168, 3: 128}
+L2_BYTES = 48 << 20  # nearly all of an H200's
 SUMS = {"none": 0, "atomic": 1, "reduce": 2}
 
 
@@ -83,6 +84,8 @@ def choose(q: torch.Tensor, *, deterministic: bool, tuning: Mapping[str, Any] | 
     chosen = replace((DETERMINISTIC if deterministic else ONE_PASS)[row], **(tuning or {}))
     if chosen.dq_sum == "reduce" and chosen.block_m != 64:
         raise UnsupportedCall("tuning", 'block_m 64 with dq_sum "reduce"', repr(chosen.block_m))
+    if chosen.dq_sum == "atomic" and chosen.block_m < row:
+        raise UnsupportedCall("tuning", f'block_m {row} or more with dq_sum "atomic"', repr(chosen.block_m))
     if deterministic and chosen.dq_sum != "none":
         raise UnsupportedCall("tuning", 'dq_sum "none", as deterministic=True asks', repr(chosen.dq_sum))
     return chosen
@@ -115,7 +118,7 @@ def launches(dout: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tens
     mask = dict(HEAD=head_dim, GROUP=group, LEFT=left >= 0, RIGHT=right >= 0)
 
     def threads(consumers: int) -> dict[str, Any]:  # the fusion of multiply and add is off by default from Triton 3.10
-        return {"num_warps": 4, "maxnreg": REGISTERS[consumers], "enable_fp_fusion": True}
+        return {"num_warps": 4, "maxnreg": REGISTERS[consumers], "enable_fp_fusion": True, "launch_pdl": True}
 
     keys, rows, queries, bn = 64 * tuning.consumers, 128 if sums else 64, 64 * tuning.query_consumers, tuning.block_n
     yield ("prepare", sum_kernels.prepare, batch * heads * (nqp // 64),
@@ -124,19 +127,33 @@ def launches(dout: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tens
            dict(HEAD=head_dim, D=row, ROWS=64, HAS_DLSE=dlse is not None, ZERO=sums > 0, num_warps=4))
     yield ("keys", kernels.key_kernel, batch * kv_heads * -(-nk // keys),
            (operand(q, 1, 1, bm, row), operand(k, 1, 1, rows, row), operand(v, 1, 1, rows, row),
-            operand(dout, 1, 1, bm, row), operand(dq_sum, 64, row // 2), kv_heads, stats[0],
-            stats[1], dk, dv, dq_sum, *numbers),
+            operand(dout, 1, 1, bm, row), operand(dq_sum, 64, row // 2), operand(dk, 1, 1, 64, row),
+            operand(dv, 1, 1, 64, row), kv_heads, stats[0], stats[1], dq_sum, *numbers,
+            heads_together(q, k, batch * kv_heads, -(-nk // keys))),
            dict(BM=bm, KEYS=keys, STAGES=tuning.stages, DQ=sums, TAIL=nk % keys != 0, **mask,
                 **threads(tuning.consumers)))
     if sums:
         yield ("finish", sum_kernels.finish, batch * heads * (nqp // 64), (dq_sum, dq, nq, nqp, scale),
-               dict(HEAD=head_dim, D=row, BM=bm, ATOMIC_ORDER=tuning.dq_sum == "atomic", num_warps=4))
+               dict(HEAD=head_dim, D=row, BM=bm, ATOMIC_ORDER=tuning.dq_sum == "atomic", EARLY=True, num_warps=4,
+                    launch_pdl=True))
     else:
         yield ("queries", query_kernels.query_kernel, batch * heads * -(-nq // queries),
                (operand(q, 1, 1, 64, row), operand(k, 1, 1, bn, row), operand(v, 1, 1, bn, row),
-                operand(dout, 1, 1, 64, row), stats[0], stats[1], dq, heads, *numbers),
+                operand(dout, 1, 1, 64, row), operand(dq, 1, 1, 64, row), stats[0], stats[1], heads, *numbers,
+                heads_together(q, k, batch * heads, -(-nq // queries))),
                dict(BN=bn, QUERIES=queries, STAGES=tuning.query_stages, TAIL=nk % bn != 0, **mask,
                     **threads(tuning.query_consumers)))
+
+
+def heads_together(q: torch.Tensor, k: torch.Tensor, heads: int, blocks: int) -> int:
+    """How many heads take turns at their blocks, the longest first: programs for one and a half times the
+    multiprocessors, so that all end together, of no more heads than the L2 holds; one where its own blocks fill them."""
+    processors = torch.cuda.get_device_properties(q.device).multi_processor_count if q.is_cuda else 132
+    if 10 * blocks > 9 * processors:
+        return 1
+    row = max(64, padded(q.shape[3]))
+    head_bytes = row * (q.shape[2] * (4 * q.shape[1] // k.shape[1] + 4) + k.shape[2] * 4)
+    return max(1, min(heads, -(-3 * processors // (2 * blocks)), max(L2_BYTES // head_bytes, processors // blocks)))
 
 
 @lru_cache

@@ -8,8 +8,18 @@ gradients and the statistics.
 from triton.experimental.gluon.language.nvidia.hopper.tma import tensor_descriptor
 from triton.language.core import _aggregate as aggregate
 
-from kernels.gluon_names import constexpr_function, gl, gluon, mbarrier, tma_load, warpgroup_mma, warpgroup_mma_wait
-from kernels.hopper_backward import copies, store_rows
+from kernels.gluon_names import (
+    constexpr_function,
+    gl,
+    gluon,
+    mbarrier,
+    tma_load,
+    tma_store_wait,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
+from kernels.hopper_backward import copies, store_tile
+from kernels.hopper_backward_sums import await_kernel_before, block_of_program
 
 
 @aggregate
@@ -29,9 +39,9 @@ class QueryWork:
     k_desc: tensor_descriptor
     v_desc: tensor_descriptor
     do_desc: tensor_descriptor
+    dq_desc: tensor_descriptor
     STATS: gl.tensor
     DELTA: gl.tensor
-    DQ: gl.tensor
     H: gl.tensor
     NQ: gl.tensor
     NK: gl.tensor
@@ -40,11 +50,13 @@ class QueryWork:
     qk_scale: gl.tensor
     lowest: gl.tensor
     highest: gl.tensor
+    together: gl.tensor
     q: gl.shared_memory_descriptor
     do: gl.shared_memory_descriptor
     k: gl.shared_memory_descriptor
     v: gl.shared_memory_descriptor
     q_full: gl.shared_memory_descriptor
+    do_full: gl.shared_memory_descriptor
     k_full: gl.shared_memory_descriptor
     v_full: gl.shared_memory_descriptor
     free: gl.shared_memory_descriptor
@@ -55,11 +67,12 @@ class QueryWork:
         self.D, self.HEAD, self.BN = gl.constexpr(D), gl.constexpr(HEAD), gl.constexpr(BN)
         self.QUERIES, self.STAGES, self.GROUP = gl.constexpr(QUERIES), gl.constexpr(STAGES), gl.constexpr(GROUP)
         self.LEFT, self.RIGHT, self.TAIL = gl.constexpr(LEFT), gl.constexpr(RIGHT), gl.constexpr(TAIL)
-        self.q_desc, self.k_desc, self.v_desc, self.do_desc = descriptors
-        self.STATS, self.DELTA, self.DQ = pointers
-        self.H, self.NQ, self.NK, self.NQP, self.scale, self.qk_scale, self.lowest, self.highest = numbers
+        self.q_desc, self.k_desc, self.v_desc, self.do_desc, self.dq_desc = descriptors
+        self.STATS, self.DELTA = pointers
+        (self.H, self.NQ, self.NK, self.NQP, self.scale, self.qk_scale, self.lowest, self.highest,
+         self.together) = numbers
         self.q, self.do, self.k, self.v = tiles
-        self.q_full, self.k_full, self.v_full, self.free = barriers
+        self.q_full, self.do_full, self.k_full, self.v_full, self.free = barriers
 
 
 @gluon.jit
@@ -67,8 +80,11 @@ def _query_tile(w):
     """(query head counted over the batch, first query, [first, last) blocks of keys); the last queries come first,
     since under a causal mask they see most."""
     blocks = gl.cdiv(w.NQ, w.QUERIES)
-    bh = gl.program_id(0) // blocks
-    m0 = (blocks - 1 - gl.program_id(0) % blocks) * w.QUERIES
+    if w.LEFT or w.RIGHT:
+        bh, block = block_of_program(blocks, w.together)
+    else:
+        bh, block = gl.program_id(0) // blocks, gl.program_id(0) % blocks
+    m0 = (blocks - 1 - block) * w.QUERIES
     first = w.NK * 0
     last = gl.cdiv(w.NK, w.BN)
     if w.RIGHT:
@@ -83,15 +99,18 @@ def _load_keys(w):
     bh, m0, first, last = _query_tile(w)
     b, h = bh // w.H, bh % w.H
     for c in gl.static_range(w.QUERIES // 64):
-        mbarrier.expect(w.q_full.index(c), w.q_desc.block_type.nbytes + w.do_desc.block_type.nbytes)
+        mbarrier.expect(w.q_full.index(c), w.q_desc.block_type.nbytes)
         tma_load(w.q_desc, [b, h, m0 + c * 64, 0], w.q_full.index(c), w.q.index(c))
-        tma_load(w.do_desc, [b, h, m0 + c * 64, 0], w.q_full.index(c), w.do.index(c))
     for i in range(0, last - first):
         s = i % w.STAGES
         row = (last - 1 - i) * w.BN
         mbarrier.wait(w.free.index(s), ((i // w.STAGES) & 1) ^ 1)
         mbarrier.expect(w.k_full.index(s), w.k_desc.block_type.nbytes)
         tma_load(w.k_desc, [b, h // w.GROUP, row, 0], w.k_full.index(s), w.k.index(s))
+        if i == 0:
+            for c in gl.static_range(w.QUERIES // 64):
+                mbarrier.expect(w.do_full.index(c), w.do_desc.block_type.nbytes)
+                tma_load(w.do_desc, [b, h, m0 + c * 64, 0], w.do_full.index(c), w.do.index(c))
         mbarrier.expect(w.v_full.index(s), w.v_desc.block_type.nbytes)
         tma_load(w.v_desc, [b, h // w.GROUP, row, 0], w.v_full.index(s), w.v.index(s))
 
@@ -147,9 +166,13 @@ def _work_queries(C: gl.constexpr, w):
     q = w.q.index(C).reshape([64, w.D])
     do = w.do.index(C).reshape([64, w.D])
     mbarrier.wait(w.q_full.index(C), 0)
+    mbarrier.wait(w.do_full.index(C), 0, pred=last > first)
     for i in range(0, last - first):
         dq = _query_step(w, q, do, i, (last - 1 - i) * w.BN, row, lse, delta, dq, layout, p_layout)
-    store_rows(w.DQ + (bh.to(gl.int64) * w.NQ + row) * w.HEAD, dq * w.scale, w.NQ - row, w.HEAD, w.D)
+    store_tile(w.dq_desc, [bh // w.H, bh % w.H, row, 0], dq * w.scale, w.q.index(C))  # Q is read no more
+    tma_store_wait(0)
+    if gl.program_id(0) == gl.num_programs(0) - 1:
+        await_kernel_before()  # so that this kernel does not end before the one of dK and dV, beside which it starts
 
 
 @gluon.jit
@@ -167,10 +190,10 @@ def _third_queries(w):
     _work_queries(2, w)
 
 
-@gluon.jit(do_not_specialize=["H", "NQ", "NK", "NQP", "lowest", "highest"])
-def query_kernel(q_desc, k_desc, v_desc, do_desc, STATS, DELTA, DQ, H, NQ, NK, NQP, scale, qk_scale, lowest, highest,
-                 HEAD: gl.constexpr, BN: gl.constexpr, QUERIES: gl.constexpr, STAGES: gl.constexpr, GROUP: gl.constexpr,
-                 LEFT: gl.constexpr, RIGHT: gl.constexpr, TAIL: gl.constexpr):
+@gluon.jit(do_not_specialize=["H", "NQ", "NK", "NQP", "lowest", "highest", "together"])
+def query_kernel(q_desc, k_desc, v_desc, do_desc, dq_desc, STATS, DELTA, H, NQ, NK, NQP, scale, qk_scale, lowest,
+                 highest, together, HEAD: gl.constexpr, BN: gl.constexpr, QUERIES: gl.constexpr, STAGES: gl.constexpr,
+                 GROUP: gl.constexpr, LEFT: gl.constexpr, RIGHT: gl.constexpr, TAIL: gl.constexpr):
     """DQ (B, H, NQ, HEAD), one program a block of QUERIES queries, 64 a consumer; arguments as key_kernel takes them.
 
     TAIL: whether BN does not divide NK."""
@@ -181,18 +204,20 @@ def query_kernel(q_desc, k_desc, v_desc, do_desc, STATS, DELTA, DQ, H, NQ, NK, N
     v = gl.allocate_shared_memory(q_desc.dtype, copies(STAGES, v_desc.block_type.shape), v_desc.layout)
     bar: gl.constexpr = mbarrier.MBarrierLayout()
     q_full = gl.allocate_shared_memory(gl.int64, [QUERIES // 64, 1], bar)
+    do_full = gl.allocate_shared_memory(gl.int64, [QUERIES // 64, 1], bar)
     k_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], bar)
     v_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], bar)
     free = gl.allocate_shared_memory(gl.int64, [STAGES, 1], bar)
     for i in gl.static_range(QUERIES // 64):
         mbarrier.init(q_full.index(i), count=1)
+        mbarrier.init(do_full.index(i), count=1)
     for i in gl.static_range(STAGES):
         mbarrier.init(k_full.index(i), count=1)
         mbarrier.init(v_full.index(i), count=1)
         mbarrier.init(free.index(i), count=QUERIES // 64)
-    w = QueryWork(D, HEAD, BN, QUERIES, STAGES, GROUP, LEFT, RIGHT, TAIL, (q_desc, k_desc, v_desc, do_desc),
-                  (STATS, DELTA, DQ), (H, NQ, NK, NQP, scale, qk_scale, lowest, highest), (q, do, k, v),
-                  (q_full, k_full, v_full, free))
+    w = QueryWork(D, HEAD, BN, QUERIES, STAGES, GROUP, LEFT, RIGHT, TAIL, (q_desc, k_desc, v_desc, do_desc, dq_desc),
+                  (STATS, DELTA), (H, NQ, NK, NQP, scale, qk_scale, lowest, highest, together),
+                  (q, do, k, v), (q_full, do_full, k_full, v_full, free))
     if QUERIES == 128:
         gl.warp_specialize([(_load_keys, (w, )), (_first_queries, (w, )), (_second_queries, (w, ))], [4, 4], [240, 240])
     else:

@@ -6,6 +6,7 @@ dQ. The device functions are PTX for a partition of 128 threads of kernels.hoppe
 
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_wait
 
 from kernels.gluon_names import constexpr_function, gl, gluon
 
@@ -48,6 +49,36 @@ def sync(number):
                               dtype=gl.int32, is_pure=False, pack=1)
 
 
+@gluon.jit
+def await_kernel_before():
+    """Until the kernel before this one is done and what it wrote is seen; kernels here are launched without waiting."""
+    gl.inline_asm_elementwise("griddepcontrol.wait; mov.b32 $0, 0;", "=r,~{memory}", [], dtype=gl.int32, is_pure=False,
+                              pack=1)
+
+
+@gluon.jit
+def release_kernel_after():
+    """The kernel after this one may start once every program of this one has come here, or has ended."""
+    gl.inline_asm_elementwise("griddepcontrol.launch_dependents; mov.b32 $0, 0;", "=r,~{memory}", [], dtype=gl.int32,
+                              is_pure=False, pack=1)
+
+
+@gluon.jit
+def block_of_program(blocks, together):
+    """(head, block) of a program where blocks come longest first: `together` heads take turns at each block.
+
+    A head alone would end each time with few programs at work; the last heads are a full group, the first the rest."""
+    program = gl.program_id(0)
+    heads = gl.num_programs(0) // blocks
+    few = heads % together
+    rest = program - few * blocks
+    group = gl.maximum(rest, 0) // (together * blocks)
+    first = gl.where(rest < 0, 0, few + group * together)
+    size = gl.where(rest < 0, few, together)
+    rest = gl.where(rest < 0, program, rest - group * together * blocks)
+    return first + rest % size, rest // size
+
+
 # ---- before and after ------------------------------------------------------------------------------------------------
 @triton.jit(do_not_specialize=["H", "NQ", "NQP"])
 def prepare(OUT, DO, LSE, DLSE, STATS, DELTA, DQ_SUM, ob, oh, on, db, dh, dn, H, NQ, NQP,
@@ -80,9 +111,12 @@ def prepare(OUT, DO, LSE, DLSE, STATS, DELTA, DQ_SUM, ob, oh, on, db, dh, dn, H,
 
 @triton.jit(do_not_specialize=["NQ", "NQP"])
 def finish(DQ_SUM, DQ, NQ, NQP, scale, HEAD: tl.constexpr, D: tl.constexpr, BM: tl.constexpr,
-           ATOMIC_ORDER: tl.constexpr):
+           ATOMIC_ORDER: tl.constexpr, EARLY: tl.constexpr = False):
     """DQ (B, H, NQ, HEAD) = scale times DQ_SUM. ATOMIC_ORDER: each half of a block of BM queries (half of its columns,
-    or at BM 128 of its queries) lies in the order of a consumer's registers: groups of 8 columns, thread, 4 values."""
+    or at BM 128 of its queries) lies in the order of a consumer's registers: groups of 8 columns, thread, 4 values.
+    EARLY: launched before the kernel that sums is done."""
+    if EARLY:
+        gdc_wait()
     blocks = NQP // 64
     bh = (tl.program_id(0) // blocks).to(tl.int64)
     row = tl.program_id(0) % blocks * 64

@@ -1,6 +1,6 @@
 """The Hopper backward on a GPU: every candidate against float64, then what each costs beside its peers.
 
-    python -m tests.gpu.check_hopper_backward FOLDER [--only SUBSTRING]
+    python -m tests.gpu.check_hopper_backward FOLDER [--only SUBSTRING] [--check-only]
 
 Appends one JSON line a check and a timing to FOLDER/results.jsonl and prints them; exit 1 if a candidate is wrong.
 Each candidate is checked in a process of its own, several at once, so one that hangs or crashes costs only itself; then
@@ -321,6 +321,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
     parser.add_argument("--only", default="", help="candidates whose name has this")
+    parser.add_argument("--check-only", action="store_true", help="time nothing")
     parser.add_argument("--job")
     args = parser.parse_args()
     if args.job:
@@ -339,7 +340,7 @@ def main():
 
     say({"device": torch.cuda.get_device_name(), "torch": torch.__version__})
     good, right = check_all(args.only, say)
-    for (head_dim, causal), tunings in right.items():
+    for (head_dim, causal), tunings in ({} if args.check_only else right).items():
         job = {"kind": "time", "head_dim": head_dim, "causal": causal, "tunings": tunings}
         lines, why = child(job, 120.0)
         for record in [*lines, *([{"not_timed": [head_dim, causal], "why": why}] if why else [])]:

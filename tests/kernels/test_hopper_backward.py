@@ -20,7 +20,7 @@ CONFIGURATIONS = [
     ("bfloat16", 64, 1024, 1024, 1, -1, -1, {}), ("bfloat16", 64, 1024, 1024, 1, -1, 0, {}),
     ("float16", 96, 1000, 777, 2, -1, 0, {}), ("bfloat16", 40, 1000, 777, 1, 100, 50, {}),
     ("bfloat16", 128, 1024, 1024, 1, -1, 0, TWO), ("float16", 64, 1000, 777, 2, -1, 0, TWO)]
-SPILLS = {1: 2, 3: 2, 4: 8, 5: 8}  # instructions on local memory in a step, at most
+SPILLS = {1: 6, 2: 1, 3: 3, 4: 8, 5: 8}  # instructions on local memory in a step, at most
 WARPGROUP = 11  # arrivals and waits in a sound loop; where ptxas runs the products one after another there are over 20
 
 
@@ -161,3 +161,45 @@ def test_stages():
                                                      dlse=None, tuning=tuning, grads=(q, q, q))]
     assert stages(False) == ["prepare", "keys", "finish"]
     assert stages(True) == ["prepare", "keys", "queries"]
+
+
+def places(monkeypatch, heads, blocks, together):
+    """(head, block) of every program, by the device function on plain numbers."""
+    from types import SimpleNamespace
+
+    from kernels import hopper_backward_sums
+
+    found = []
+    for program in range(heads * blocks):
+        numbers = SimpleNamespace(program_id=lambda _, p=program: p, num_programs=lambda _: heads * blocks,
+                                  maximum=max, where=lambda condition, a, b: a if condition else b)
+        monkeypatch.setattr(hopper_backward_sums, "gl", numbers)
+        found.append(hopper_backward_sums.block_of_program.fn(blocks, together))
+    monkeypatch.undo()
+    return found
+
+
+def test_heads_take_turns(monkeypatch):
+    """5 heads of 3 blocks, two at a time: head 0 is the rest and comes first, then 1 and 2, then 3 and 4."""
+    assert places(monkeypatch, 5, 3, 2) == [
+        (0, 0), (0, 1), (0, 2), (1, 0), (2, 0), (1, 1), (2, 1), (1, 2), (2, 2), (3, 0), (4, 0), (3, 1), (4, 1), (3, 2),
+        (4, 2)]
+    for heads, blocks, together in ((7, 4, 7), (7, 4, 1), (8, 5, 4), (1, 3, 1), (10, 2, 7)):
+        assert sorted(places(monkeypatch, heads, blocks, together)) == [
+            (head, block) for head in range(heads) for block in range(blocks)]
+
+
+@pytest.mark.parametrize(("n", "heads", "head_dim"), [(1024, 256, 128), (4096, 64, 128), (16384, 16, 128),
+                                                      (1024, 512, 64), (4096, 128, 64), (16384, 32, 64)])
+def test_causal_programs_end_together(monkeypatch, n, heads, head_dim):
+    """Each program in turn to whoever is free first of 132 multiprocessors: the last ends within 3 % of the mean."""
+    import heapq
+
+    q = torch.zeros(1, heads, n, 1).expand(1, heads, n, head_dim)
+    busy = [0.0] * 132
+    work = 0
+    for _, block in places(monkeypatch, heads, n // 128, plan.heads_together(q, q, heads, n // 128)):
+        steps = (n - 128 * block) / (64 if head_dim == 128 else 128) + 3  # 3: what a program costs before and after
+        work += steps
+        heapq.heapreplace(busy, busy[0] + steps)
+    assert work / 132 / max(busy) >= 0.97
