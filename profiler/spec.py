@@ -126,6 +126,11 @@ class RunConfig:
             counted = name.endswith(("block_m", "block_n", "num_warps", "num_stages"))
             if counted and (not isinstance(value, int) or value < 1):
                 raise BadInput(f"{name}: expected a positive whole number, got {value!r}.")
+        for name, most in (("q_lengths", self.shape.nq), ("k_lengths", self.shape.nk)):
+            given, batch = self.parameters.get(name), self.shape.batch
+            whole = isinstance(given, (list, tuple)) and all(type(n) is int and 0 <= n <= most for n in given)
+            if given is not None and not (whole and len(given) == batch):
+                raise BadInput(f"{name}: expected {batch} whole numbers from 0 to {most}, got {given!r}.")
 
     @property
     def config_id(self) -> str:
@@ -140,8 +145,8 @@ class RunConfig:
     def lengths(self) -> tuple[tuple[int, int], ...]:
         """Queries and keys of each sequence of the batch: Nq and Nk, or of packed ones what q_lengths and k_lengths
         say."""
-        s, given = self.shape, self.parameters
-        return tuple(zip(given.get("q_lengths") or [s.nq] * s.batch, given.get("k_lengths") or [s.nk] * s.batch))
+        sides = (("q_lengths", self.shape.nq), ("k_lengths", self.shape.nk))
+        return tuple(zip(*(self.parameters.get(name) or [n] * self.shape.batch for name, n in sides)))
 
     @property
     def plain(self) -> bool:

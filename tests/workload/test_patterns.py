@@ -25,6 +25,12 @@ def test_lengths_hide_what_is_behind_them_by_hand():
     assert patterns.hidden(RunConfig("flash2", SHAPE, parameters={"block_m": 16}), "cpu") is None
 
 
+@pytest.mark.parametrize("wrong", [[3], [3, 4], [3, -1], [3, 1.0], 3, []])
+def test_lengths_that_the_shape_cannot_have_are_refused_at_once(wrong):
+    with pytest.raises(BadInput, match="q_lengths: expected 2 whole numbers from 0 to 3, got"):
+        RunConfig("flash_varlen", SHAPE, parameters={"q_lengths": wrong})
+
+
 def test_a_window_hides_what_is_outside_it_by_hand():
     """3 queries at the end of 4 keys, one key before and one after its own: 0 1 2, 1 2 3, 2 3."""
     config = RunConfig("flash2", AttentionShape(2, 1, 3, 4, 16, dtype="fp32", mask="window:1,1"))
