@@ -19,10 +19,11 @@ import threading
 import uuid
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from profiler.collect import gpu, lock, pace, share, worker
+from profiler.collect import gpu, lock, share, worker
 from profiler.collect.progress import Reporter
 from profiler.collect.share import Measured, Order, Place
 from profiler.errors import BadInput, FlashScopeError, RunFailed
@@ -169,21 +170,21 @@ def work(order: Order, configs: Sequence[RunConfig], run: str) -> tuple[str, dic
     with tempfile.TemporaryDirectory(prefix="flashscope-") as name:
         here = share.place(order)
         counted = [config for config in configs if config.config_id not in order.timed_only]
-        reporter = Reporter(_tell, len(configs), counters=bool(here.tool), counted=counted)
+        reporter = Reporter(partial(_tell, here.gpu[:12]), len(configs), counters=bool(here.tool), counted=counted)
         with lock.measuring(here.gpu) if order.device == "cuda" else nullcontext():
             share.measure(order, here.tool, here.metrics, configs, Path(name), reporter, own_lock=True,
                           ceilings=(run, here.gpu) not in _known, chunk=len(configs))
+        reporter.end(None)
         _known.add((run, here.gpu))
         return here.gpu, {path.name: path.read_bytes() for path in Path(name).iterdir()}
 
 
-def _tell(text: str, done: int, total: int) -> None:
-    """What a worker is at, to whoever started the run."""
+def _tell(name: str, text: str, done: int, total: int) -> None:
+    """What a worker is at on GPU ``name``, to whoever started the run."""
     from distributed import get_worker
 
     worker = get_worker()
-    share = worker.get_current_task()
-    worker.log_event(TOPIC, {"worker": str(worker.name), "share": share, "text": text, "done": done})
+    worker.log_event(TOPIC, {"share": worker.get_current_task(), "text": f"{name}: {text}", "done": done})
 
 
 def measure(
@@ -200,8 +201,7 @@ def measure(
     there = {config_id for path in folder.glob("share-*/share.json")
              for config_id in json.loads(path.read_text(encoding="utf-8"))["configs"]}
     if there:
-        _ended(reporter, order, [c for c in configs if c.config_id in there], "taken from the unfinished run",
-               measured=False)
+        _ended(reporter, order, [c for c in configs if c.config_id in there], "taken from the unfinished run")
     left = [config for config in configs if config.config_id not in there]
     if not left:
         return _gather(order, configs, folder)
@@ -210,11 +210,10 @@ def measure(
     run = uuid.uuid4().hex
 
     def heard(event: tuple[Any, dict[str, Any]]) -> None:
-        said = event[1]
-        under_way[said["share"]] = said["done"]
-        done = sum(count for share, count in list(under_way.items()) if share in owners)
-        reporter.say(f"worker {said['worker']}: {said['text']}", beyond=done)
+        under_way[event[1]["share"]] = event[1]["done"]
+        reporter.say(event[1]["text"])
 
+    reporter.beyond = lambda: sum(under_way.get(share, 0) for share in list(owners))
     client.subscribe_topic(TOPIC, heard)
 
     def submit(some: list[RunConfig]) -> Any:
@@ -263,13 +262,9 @@ def measure(
     return _gather(order, configs, folder)
 
 
-def _ended(
-    reporter: Reporter, order: Order, configs: Sequence[RunConfig], text: str, *, measured: bool = True
-) -> None:
-    if order.counters:
-        counted = [config for config in configs if config.config_id not in order.timed_only]
-        reporter.counted(counted, text, measured=measured)
-    reporter.done(pace.TIMING, len(configs), text, measured=measured)
+def _ended(reporter: Reporter, order: Order, configs: Sequence[RunConfig], text: str) -> None:
+    counted = sum(config.config_id not in order.timed_only for config in configs) if order.counters else 0
+    reporter.elsewhere(counted + len(configs), text)
 
 
 def _keep(folder: Path, configs: Sequence[RunConfig], name: str | None, files: dict[str, bytes]) -> None:

@@ -137,6 +137,19 @@ def recall(gpu: str, metric_set: str) -> dict[str, float]:
     return {}
 
 
+def expected(gpu: str, metric_set: str, gpus: int = 1) -> tuple[dict[str, float], str]:
+    """(Pace's ``known``, whose it is): an earlier run's on this GPU, else the recorded one's. gpus: how many share the
+    configurations; each of them starts its own processes."""
+    known, source = recall(gpu, metric_set), "an earlier run on this GPU"
+    if not known:
+        known, source = dict(TYPICAL.get(metric_set, TYPICAL_TIMING)), TYPICAL_SOURCE
+    if gpus > 1:
+        shared = {kind for kind in known if pass_of(kind) in (COUNTERS, TIMING)}
+        known = {name: value / gpus if name in shared else value for name, value in known.items()}
+        source += f", for {gpus} GPUs at once"
+    return known, source
+
+
 def remember(gpu: str, metric_set: str, pace: Pace, passes: int, launches: float | None = None) -> None:
     """Keep this run's pace for the next estimate; not being able to is no failure. launches: of a configuration of
     ours, on average."""

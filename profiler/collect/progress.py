@@ -33,6 +33,7 @@ class Reporter:
         left = {**(under_ncu if counters else {}), pace.TIMING: configs}
         self._total, self._done = sum(left.values()), 0
         self.pace = pace.Pace(left, self._known)
+        self.beyond: Callable[[], int] = lambda: 0  # those that have ended elsewhere and are not kept yet
 
     def begin(self) -> None:
         """Say what is known of a run's length before it starts; nothing where no earlier run was measured."""
@@ -50,15 +51,20 @@ class Reporter:
         if took:
             self.say(took + (f", {passes} replay passes a launch" if passes else ""))
 
-    def say(self, text: str, beyond: int = 0) -> None:
-        """Something that ends no configuration. beyond: those that have ended and may have to be measured again."""
-        self._progress(text, self._done + beyond, self._total)
+    def say(self, text: str) -> None:
+        """Something that ends no configuration."""
+        self._progress(text, self._done + self.beyond(), self._total)
 
     def done(self, kind: str, count: int, text: str, *, measured: bool = True) -> None:
         """``count`` configurations of ``kind`` have ended."""
         self._done += count
         self.pace.took(kind, count, measured=measured)
-        self._progress(f"{pace.pass_of(kind)}: {text}{self.pace.words(kind)}", self._done, self._total)
+        self.say(f"{pace.pass_of(kind)}: {text}{self.pace.words(kind)}")
+
+    def elsewhere(self, passes: int, text: str) -> None:
+        """``passes`` of configurations have ended in other processes: how long they took says nothing of those left."""
+        self._done += passes
+        self.say(text)
 
     def counted(self, configs: Iterable[RunConfig], text: str, *, measured: bool = True) -> None:
         """The counters of ``configs`` are there, or will never be."""

@@ -68,12 +68,10 @@ def run(
         with Partial(out, wanted, resume=resume) as partial:
             here = places[0]
             alone = client is None and device == "cuda"
-            known = pace.recall(here.gpu, metric_set) if alone else {}
-            typical = {} if known or not alone else pace.TYPICAL.get(metric_set, pace.TYPICAL_TIMING)
-            source = {"source": pace.TYPICAL_SOURCE} if typical else {}
+            known, source = pace.expected(here.gpu, metric_set, len(places)) if device == "cuda" else ({}, "")
             counted = [config for config in configs if config.config_id not in order.timed_only] if counters else []
             reporter = Reporter(
-                progress, len(configs), counters=counters, counted=counted, known=known or typical, **source
+                progress, len(configs), counters=counters, counted=counted, known=known, source=source
             )
             reporter.begin()
             if client:

@@ -202,6 +202,13 @@ def test_a_function_of_the_visitor_has_a_pace_of_its_own_once_it_ran(clock):
     assert "3 × 9.0 s of counters of mine:attention," in said[-1][0]
 
 
+def test_several_gpus_share_the_configurations_and_not_the_starts():
+    known, source = pace.expected("GPU-9", "evidence", 2)
+    assert known[pace.COUNTERS] == pace.TYPICAL["evidence"][pace.COUNTERS] / 2 and known[pace.START] == 7
+    assert source == "a recorded run on an H200, for 2 GPUs at once"
+    assert pace.expected("GPU-9", "roofline") == (pace.TYPICAL_TIMING, pace.TYPICAL_SOURCE)
+
+
 def test_launches_are_counted_for_each_configuration(tmp_path):
     configs, records, said = CONFIGS[:2], tmp_path / "records", []
     reporter = Reporter(lambda text, done, total: said.append(text), 2, counters=True)

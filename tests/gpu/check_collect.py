@@ -118,7 +118,9 @@ def dask(folder: Folder) -> dict[str, Any]:
     from profiler import bundle
 
     gpus = bundle.read(folder.path / "dask").timings["gpu"].value_counts().to_dict()
-    return {**found, "times as fast as one GPU": ratio, "gpus": gpus, "ok": bool(ratio and ratio >= 1.7)}
+    shares = [line for line in folder.log.read_text().splitlines() if " in " in line and "s each), timing: " in line]
+    return {**found, "times as fast as one GPU": ratio, "gpus": gpus, "shares": shares,
+            "ok": bool(ratio and ratio >= 1.7)}
 
 
 def resume(folder: Folder) -> dict[str, Any]:
@@ -228,11 +230,14 @@ def callable_(folder: Folder) -> dict[str, Any]:
     (folder.path / "visitor.py").write_text(MODULE)
     shapes = ("--n", "512", "--n", "1024", "-d", "64", "--mask", "full", "--mask", "causal")  # up to 30 launches each
     names = ("--callable", "visitor:attention", "-i", "flash2", "-i", "naive")
-    folder.profiler("run", *names, *shapes, "--out", "visitor")
+    seconds = folder.profiler("run", *names, *shapes, "--out", "visitor")
+    said = [line for line in folder.log.read_text().splitlines() if line.startswith("[") and (
+        " by " in line or ("visitor_attention-" in line and "counters: " in line))]
     made = bundle.read(folder.path / "visitor")
     rows = made.timings[made.timings["implementation"] == "visitor:attention"]
     launches = made.launches[made.launches["implementation"] == "visitor:attention"]
-    return {"status": sorted(set(rows["status"])), "launches": len(launches), "notes": list(made.notes)[:10],
+    return {"seconds": round(seconds, 1), "estimates": said[:3], "took": folder.last("replay passes a launch"),
+            "status": sorted(set(rows["status"])), "launches": len(launches), "notes": list(made.notes)[:10],
             "error": [float(x) for x in rows["error_relative"]],
             "ok": set(rows["status"]) == {"ok"} and launches["config_id"].nunique() == 4}
 
@@ -254,7 +259,7 @@ def gpu_tests(folder: Folder) -> dict[str, Any]:
 
 # step -> (what does it, seconds that it may take)
 STEPS: dict[str, tuple[Callable[[Folder], dict[str, Any]], float]] = {
-    "ceilings": (ceilings, 120), "resume": (resume, 240), "callable": (callable_, 150), "evidence": (evidence, 300),
+    "ceilings": (ceilings, 120), "resume": (resume, 240), "callable": (callable_, 240), "evidence": (evidence, 300),
     "scaling": (scaling, 560), "dask": (dask, 560), "peers": (peers, 300), "suite": (gpu_tests, 300),
 }
 
