@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
@@ -58,6 +58,15 @@ def folded(label: str, key: str, *, expanded: bool = False, icon: str | None = N
         return
     with st.expander(label, expanded=expanded, icon=icon, key=f"fs.fold.{key}", on_change="rerun") as inside:
         yield bool(inside.open)
+
+
+@st.fragment
+def fold(label: str, key: str, make: Callable[..., Any], *arguments: Any, expanded: bool = False,
+         icon: str | None = None) -> None:
+    """What ``make(*arguments)`` draws, folded under ``label``; opening it draws that and nothing around it."""
+    with folded(label, key, expanded=expanded, icon=icon) as open_, guarded():
+        if open_:
+            make(*arguments)
 
 
 def error(what: str, remedy: str = "", detail: str = "") -> None:

@@ -26,21 +26,23 @@ def show(found: Sequence[Claim], label: str, *, cause: str = "", expanded: bool 
     What cannot be told for one and the same reason stands together, with the reason once.
     """
     title = text.CLAIMS_TITLE.format(counts=_counts(found, text.VERDICT_COUNTS))
-    with boxes.folded(title, "claims", icon=":material/fact_check:", expanded=expanded) as open_:
-        if not open_:
-            return
-        if cause:
-            st.markdown(cause)
-        for verdict in (HOLDS, FAILS):
-            for claim in (c for c in found if c.verdict == verdict):
-                _one(claim)
-        undecided: dict[str, list[Claim]] = {}
-        for claim in (c for c in found if c.verdict == CANNOT_TELL):
-            undecided.setdefault(claim.missing, []).append(claim)
-        for missing, claims in undecided.items():
-            _undecided(missing, claims)
-        st.download_button(text.CLAIMS_DOWNLOAD, _json(found), f"{charts.filename(f'claims-{label}')}.json",
-                           "application/json", type="tertiary", icon=":material/download:", on_click="ignore")
+    boxes.fold(title, "claims", _each, found, label, cause, icon=":material/fact_check:", expanded=expanded)
+
+
+def _each(found: Sequence[Claim], label: str, cause: str) -> None:
+    if cause:
+        st.markdown(cause)
+    for verdict in (HOLDS, FAILS):
+        for claim in (c for c in found if c.verdict == verdict):
+            _one(claim)
+    undecided: dict[str, list[Claim]] = {}
+    for claim in (c for c in found if c.verdict == CANNOT_TELL):
+        undecided.setdefault(claim.missing, []).append(claim)
+    for missing, claims in undecided.items():
+        _undecided(missing, claims)
+    st.download_button(text.CLAIMS_DOWNLOAD, charts.later(lambda: _json(found)),
+                       f"{charts.filename(f'claims-{label}')}.json", "application/json", type="tertiary",
+                       icon=":material/download:", on_click="ignore")
 
 
 def l2_resident(headline: Headline) -> None:

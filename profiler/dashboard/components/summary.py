@@ -158,31 +158,33 @@ def _occupancy(h: Headline) -> Card:
 
 def beside_matmuls(source: store.Source, shape: AttentionShape | None, direction: str) -> None:
     """Folded: work beside the matmuls, and FlashAttention-1 beside 2 or why not."""
-    with boxes.folded(text.BESIDE_MATMULS, "matmuls") as open_:
-        if not open_:
-            return
-        rows = store.derive(source, evidence.beside_matmuls, shape, direction)
-        st.caption(text.BESIDE_MATMULS_WHY)
-        tables.wrapped(pd.DataFrame([{
-            text.IMPLEMENTATION: labels.implementation(w.implementation),
-            text.BESIDE["matmul"]: units.flop(w.matmul_flops), text.BESIDE["core"]: units.flop(w.core_flops),
-            text.BESIDE["special"]: units.si(w.special_ops, "op"),
-            text.BESIDE["share"]: units.number(None if w.share is None else 100 * w.share),
-            text.BESIDE["stall"]: w.stall or units.NOT_AVAILABLE} for w in rows]), "matmuls")
-        why = store.derive(source, evidence.why_no_versions, shape, direction)
-        if why:
-            st.caption(text.NO_VERSIONS.format(why=why, shared=NO_SHARED))
+    boxes.fold(text.BESIDE_MATMULS, "matmuls", _matmuls, source, shape, direction)
+
+
+def _matmuls(source: store.Source, shape: AttentionShape | None, direction: str) -> None:
+    rows = store.derive(source, evidence.beside_matmuls, shape, direction)
+    st.caption(text.BESIDE_MATMULS_WHY)
+    tables.wrapped(pd.DataFrame([{
+        text.IMPLEMENTATION: labels.implementation(w.implementation),
+        text.BESIDE["matmul"]: units.flop(w.matmul_flops), text.BESIDE["core"]: units.flop(w.core_flops),
+        text.BESIDE["special"]: units.si(w.special_ops, "op"),
+        text.BESIDE["share"]: units.number(None if w.share is None else 100 * w.share),
+        text.BESIDE["stall"]: w.stall or units.NOT_AVAILABLE} for w in rows]), "matmuls")
+    why = store.derive(source, evidence.why_no_versions, shape, direction)
+    if why:
+        st.caption(text.NO_VERSIONS.format(why=why, shared=NO_SHARED))
 
 
 def paper() -> None:
     """Folded: the table that the FlashAttention paper prints, beside what its algorithms must move."""
-    with boxes.folded(text.PAPER, "paper") as open_:
-        if not open_:
-            return
-        size = dict(theory.PAPER)
-        st.caption(text.PAPER_LEAD.format(**{name: units.whole(value) for name, value in size.items()}))
-        tables.wrapped(paper_rows(), "paper")
-        st.caption(text.PAPER_NOTE.format(sram=f"{size['sram_bytes'] // 1024} KiB"))
+    boxes.fold(text.PAPER, "paper", _paper)
+
+
+def _paper() -> None:
+    size = dict(theory.PAPER)
+    st.caption(text.PAPER_LEAD.format(**{name: units.whole(value) for name, value in size.items()}))
+    tables.wrapped(paper_rows(), "paper")
+    st.caption(text.PAPER_NOTE.format(sram=f"{size['sram_bytes'] // 1024} KiB"))
 
 
 def paper_rows() -> pd.DataFrame:
@@ -201,14 +203,15 @@ def paper_rows() -> pd.DataFrame:
 
 def worst(source: store.Source, quantity: str) -> None:
     """Folded: the ten stages furthest from their prediction, each with what explains the difference."""
-    with boxes.folded(text.WORST, "worst") as open_:
-        if not open_:
-            return
-        rows = store.derive(source, furthest, quantity)
-        if len(rows):
-            tables.wrapped(rows, "worst")
-        else:
-            st.caption(text.WORST_NONE)
+    boxes.fold(text.WORST, "worst", _furthest, source, quantity)
+
+
+def _furthest(source: store.Source, quantity: str) -> None:
+    rows = store.derive(source, furthest, quantity)
+    if len(rows):
+        tables.wrapped(rows, "worst")
+    else:
+        st.caption(text.WORST_NONE)
 
 
 def furthest(bundle: Bundle, quantity: str, count: int = 10) -> pd.DataFrame:

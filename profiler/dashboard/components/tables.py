@@ -133,6 +133,12 @@ def of_shape(frame: pd.DataFrame, shape: AttentionShape, direction: str,
     return pd.concat([select.matching(frame, shape, name, direction) for name in implementations])
 
 
+def timings(bundle: Bundle, shape: AttentionShape, direction: str, implementations: Sequence[str]) -> None:
+    """The timings of one shape as they were recorded."""
+    rows = of_shape(bundle.timings, shape, direction, implementations)
+    st.dataframe(rows[collected(rows)], hide_index=True, column_config=config("timings", rows), **EMPTY)
+
+
 def tuned(rows: pd.DataFrame) -> pd.DataFrame:
     """Tuned configurations, fastest first: what each was asked for, what it took, what it loses to or why it is not
     there."""

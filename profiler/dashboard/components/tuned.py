@@ -41,16 +41,18 @@ def steps(view: selectors.View) -> bool:
     if view.shape and len(store.derive(view.source, frame, view.shape, view.direction)):
         charts.show(view.source, ladder, view.shape, direction=view.direction, key="ladder")
         return True
-    with boxes.folded(text.LADDER, "ladder") as open_:
-        if open_:
-            for source in (view.source, *(one for one in store.sources().values() if one.suite == "ladder")):
-                if view.shape and (shape := store.derive(source, nearest, view.shape)):
-                    st.caption(boxes.plain(text.LADDER_FROM.format(source=source.label)))
-                    charts.show(source, ladder, shape, key="ladder")
-                    break
-            else:
-                boxes.missing(text.NO_LADDER, text.NO_LADDER_REMEDY, text.NO_LADDER_COMMAND)
+    boxes.fold(text.LADDER, "ladder", _elsewhere, view)
     return False
+
+
+def _elsewhere(view: selectors.View) -> None:
+    """The ideas one at a time from the first source that has them on a shape like the view's."""
+    for source in (view.source, *(one for one in store.sources().values() if one.suite == "ladder")):
+        if view.shape and (shape := store.derive(source, nearest, view.shape)):
+            st.caption(boxes.plain(text.LADDER_FROM.format(source=source.label)))
+            charts.show(source, ladder, shape, key="ladder")
+            return
+    boxes.missing(text.NO_LADDER, text.NO_LADDER_REMEDY, text.NO_LADDER_COMMAND)
 
 
 def nearest(bundle: Bundle, shape: AttentionShape) -> AttentionShape | None:

@@ -12,6 +12,29 @@ from profiler.figures import labels
 
 MOST_OPEN = 4  # of more sources the details are folded
 
+
+def more(quantities, ceilings, key):
+    """Which quantities a source has and lacks, and its measured ceilings."""
+    for line in quantities:
+        st.markdown(line)
+    if ceilings:
+        st.markdown(f"**{text.CEILINGS}**")
+        tables.wrapped(tables.ceilings(ceilings), f"ceilings.{key}")
+
+
+def profile(known):
+    """All that was recorded about a source."""
+    st.code(json.dumps(known, indent=1, ensure_ascii=False, default=str), language="json")
+
+
+def columns():
+    """What each column of the tables means."""
+    st.markdown(text.COLUMNS_LEAD)
+    for name in ("launches", "timings", "metrics"):
+        st.markdown(f"`{name}`")
+        tables.wrapped(tables.schema(name), f"schema.{name}")
+
+
 st.title(text.ABOUT_DATA)
 st.markdown(text.ABOUT_DATA_LEAD)
 everything = store.sources()
@@ -30,25 +53,12 @@ for source in everything.values():
         st.markdown(boxes.plain(boxes.provenance(bundle)))
         counts, *quantities = tables.contents(bundle)
         st.markdown(counts)
-        with boxes.folded(text.ABOUT_MORE, f"about.{source.key}", expanded=len(everything) <= MOST_OPEN) as open_:
-            if open_:
-                for line in quantities:
-                    st.markdown(line)
-                if ceilings := bundle.profile.get("ceilings"):
-                    st.markdown(f"**{text.CEILINGS}**")
-                    tables.wrapped(tables.ceilings(ceilings), f"ceilings.{source.key}")
+        boxes.fold(text.ABOUT_MORE, f"about.{source.key}", more, quantities, bundle.profile.get("ceilings"),
+                   source.key, expanded=len(everything) <= MOST_OPEN)
         if bundle.notes:
             title = text.NOTES.format(count=labels.count(len(bundle.notes), "note"))
-            with boxes.folded(title, f"notes.{source.key}") as open_:
-                if open_:
-                    st.markdown("\n".join(f"- {boxes.plain(note)}" for note in bundle.notes))
-        with boxes.folded(text.PROFILE_JSON, f"profile.{source.key}") as open_:
-            if open_:
-                st.code(json.dumps(bundle.profile, indent=1, ensure_ascii=False, default=str), language="json")
+            said = "\n".join(f"- {boxes.plain(note)}" for note in bundle.notes)
+            boxes.fold(title, f"notes.{source.key}", st.markdown, said)
+        boxes.fold(text.PROFILE_JSON, f"profile.{source.key}", profile, bundle.profile)
 honest.forms()
-with boxes.folded(text.COLUMNS_TITLE, "columns") as open_:
-    if open_:
-        st.markdown(text.COLUMNS_LEAD)
-        for name in ("launches", "timings", "metrics"):
-            st.markdown(f"`{name}`")
-            tables.wrapped(tables.schema(name), f"schema.{name}")
+boxes.fold(text.COLUMNS_TITLE, "columns", columns)

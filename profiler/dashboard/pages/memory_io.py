@@ -33,9 +33,7 @@ if show == "scaling":
     drawn = charts.show(view.source, scaling, view.shape, quantity, view.implementations, direction=view.direction,
                         key="memory")
     if len(drawn):
-        with boxes.folded(text.VALUES, "values") as open_:
-            if open_:
-                tables.wrapped(tables.over_n(drawn), "values")
+        boxes.fold(text.VALUES, "values", lambda: tables.wrapped(tables.over_n(drawn), "values"))
 elif show == "theorem":
     blocked = [name for name in view.available if not name.startswith(("naive", "sdpa"))]
     if not blocked:
@@ -54,8 +52,6 @@ else:
     figure = {"traffic": traffic, "pyramid": pyramid, "bounds": time_bounds}[show]
     charts.show(view.source, figure, view.shape, view.implementations, direction=view.direction, key=show)
     if show == "pyramid":
-        with boxes.folded(text.PYRAMID, "pyramid") as open_:
-            if open_:
-                levels = store.derive(view.source, evidence.pyramid, view.shape, view.direction)
-                tables.wrapped(tables.pyramid(levels), "levels")
+        boxes.fold(text.PYRAMID, "pyramid", lambda: tables.wrapped(tables.pyramid(
+            store.derive(view.source, evidence.pyramid, view.shape, view.direction)), "levels"))
         summary.beside_matmuls(view.source, view.shape, view.direction)

@@ -34,13 +34,8 @@ points = figure[figure["kind"] == "point"] if "kind" in figure else figure
 absent = points[points["why_not_drawn"].notna()] if len(points) else points
 if len(absent):
     title = text.NOT_DRAWN.format(count=labels.count(len(absent), "launch", "launches"))
-    with boxes.folded(title, "absent") as open_:
-        if open_:
-            tables.wrapped(tables.named(absent[rooflines.NOT_DRAWN]), "absent")
+    boxes.fold(title, "absent", lambda: tables.wrapped(tables.named(absent[rooflines.NOT_DRAWN]), "absent"))
 if len(points) > len(absent):
-    with boxes.folded(text.POINTS, "points") as open_:
-        if open_:
-            tables.wrapped(rooflines.numbers(points), "points")
-with boxes.folded(text.ROOFS_TITLE, "roofs") as open_:
-    if open_:
-        tables.wrapped(store.derive(view.source, rooflines.roofs_table, entered), "roofs")
+    boxes.fold(text.POINTS, "points", lambda: tables.wrapped(rooflines.numbers(points), "points"))
+boxes.fold(text.ROOFS_TITLE, "roofs", lambda: tables.wrapped(
+    store.derive(view.source, rooflines.roofs_table, entered), "roofs"))

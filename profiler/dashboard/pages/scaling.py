@@ -28,14 +28,9 @@ if show == "n":
         with st.expander(text.SCALING_SLOPES, expanded=True):
             tables.wrapped(slopes, "slopes")
     if len(drawn):
-        with boxes.folded(text.VALUES, "values") as open_:
-            if open_:
-                tables.wrapped(tables.over_n(drawn), "values")
+        boxes.fold(text.VALUES, "values", lambda: tables.wrapped(tables.over_n(drawn), "values"))
 else:
     charts.show(view.source, bars, view.shape, view.implementations, ("time", "tflops", "peak_memory"),
                 direction=view.direction, key="bars")
-    with boxes.folded(text.TIMINGS_TABLE, "timings") as open_:
-        if open_:
-            rows = tables.of_shape(view.bundle.timings, view.shape, view.direction, view.implementations)
-            st.dataframe(rows[tables.collected(rows)], hide_index=True, column_config=tables.config("timings", rows),
-                         **tables.EMPTY)
+    boxes.fold(text.TIMINGS_TABLE, "timings", tables.timings, view.bundle, view.shape, view.direction,
+               view.implementations)

@@ -39,9 +39,7 @@ if why := tuning_rows.sentence(rows):
     st.markdown(text.TUNING_LOSE.format(said=boxes.plain(why)))
 with st.expander(text.TUNING_TABLE, expanded=True):
     tables.wrapped(tables.tuned(rows), "tuned")
-with boxes.folded(text.TUNING_SHAPES, "shapes") as open_:
-    if open_:
-        tables.wrapped(tuned.shapes(view, chosen), "shapes")
+boxes.fold(text.TUNING_SHAPES, "shapes", lambda: tables.wrapped(tuned.shapes(view, chosen), "shapes"))
 pairs = store.derive(view.source, tuning_rows.block_pairs, view.shape, chosen, view.direction)
 if pairs["here"].notna().any():
     with st.expander(text.BLOCK_PAIRS_TITLE, expanded=True):

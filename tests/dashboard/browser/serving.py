@@ -67,4 +67,5 @@ def settled(page) -> None:
     page.wait_for_function(
         "() => document.querySelector('[data-testid=stApp]')?.getAttribute('data-test-script-state') === 'notRunning'"
         " && !document.querySelector('[data-testid=stSkeleton]')"
-        " && [...document.querySelectorAll('.fs-chart')].every(one => one.querySelector('.main-svg'))", timeout=60_000)
+        " && [...document.querySelectorAll('.stBidiComponent')].every(one => one.querySelector('.main-svg'))",
+        timeout=60_000)
