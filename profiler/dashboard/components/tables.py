@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 import streamlit as st
 
-from profiler import table
+from profiler import evidence, table
 from profiler.bundle import Bundle
 from profiler.dashboard import state, text
 from profiler.dashboard.components import boxes
-from profiler.evidence import Level
 from profiler.figures import labels, select, units
 from profiler.spec import AttentionShape
 
@@ -127,6 +126,15 @@ def wrapped(frame: pd.DataFrame, key: str, most: int = MOST_WRAPPED) -> None:
         st.markdown("\n".join(f"| {' | '.join(line)} |" for line in lines))
 
 
+def fold(label: str, key: str, make: Callable[..., pd.DataFrame], *arguments: Any) -> None:
+    """The table ``make(*arguments)``, made when somebody unfolds it."""
+    boxes.fold(label, key, _made, key, make, *arguments)
+
+
+def _made(key: str, make: Callable[..., pd.DataFrame], *arguments: Any) -> None:
+    wrapped(make(*arguments), key)
+
+
 def of_shape(frame: pd.DataFrame, shape: AttentionShape, direction: str,
              implementations: Sequence[str]) -> pd.DataFrame:
     """The rows of launches or timings on one shape, in the order of `implementations`."""
@@ -158,10 +166,10 @@ def block_pairs(pairs: pd.DataFrame) -> pd.DataFrame:
     return out.rename(columns=text.BLOCK_PAIRS)
 
 
-def pyramid(levels: Sequence[Level]) -> pd.DataFrame:
+def pyramid(bundle: Bundle, shape: AttentionShape | None, direction: str) -> pd.DataFrame:
     """Capacity, bandwidth and traffic of each level of memory."""
     out = []
-    for level in levels:
+    for level in evidence.pyramid(bundle, shape, direction):
         row = {text.LEVEL: level.name, text.CAPACITY: units.nbytes(level.capacity_bytes),
                text.BANDWIDTH: units.bandwidth(level.bytes_per_s), text.HOW: level.source}
         out.append(row | {labels.implementation(k): units.nbytes(v) for k, v in level.traffic.items()})

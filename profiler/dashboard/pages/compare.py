@@ -26,7 +26,7 @@ if len(differing):
     st.info(text.COMPARE_DIFFERS.format(names=", ".join(differing)), icon=":material/compare_arrows:")
 if shape and (lacking := store.derive(sources, compare.without, shape, direction)):
     st.caption(boxes.plain(text.COMPARE_WITHOUT.format(names=labels.join(lacking))))
-boxes.fold(text.COMPARE_RECORDED, "recorded", tables.wrapped, recorded, "recorded")
+tables.fold(text.COMPARE_RECORDED, "recorded", store.derive, sources, compare.recorded)
 charts.show(sources, compare.shared_roofline, shape, direction, level=level, view=under, key="compare")
 if shape:
     tables.wrapped(store.derive(sources, compare.numbers, shape, direction), "numbers")

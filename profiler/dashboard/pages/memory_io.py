@@ -2,7 +2,6 @@
 
 import streamlit as st
 
-from profiler import evidence
 from profiler.dashboard import state, store, text
 from profiler.dashboard.components import boxes, charts, selectors, summary, tables
 from profiler.figures.bounds import time_bounds
@@ -33,7 +32,7 @@ if show == "scaling":
     drawn = charts.show(view.source, scaling, view.shape, quantity, view.implementations, direction=view.direction,
                         key="memory")
     if len(drawn):
-        boxes.fold(text.VALUES, "values", lambda: tables.wrapped(tables.over_n(drawn), "values"))
+        tables.fold(text.VALUES, "values", tables.over_n, drawn)
 elif show == "theorem":
     blocked = [name for name in view.available if not name.startswith(("naive", "sdpa"))]
     if not blocked:
@@ -52,6 +51,5 @@ else:
     figure = {"traffic": traffic, "pyramid": pyramid, "bounds": time_bounds}[show]
     charts.show(view.source, figure, view.shape, view.implementations, direction=view.direction, key=show)
     if show == "pyramid":
-        boxes.fold(text.PYRAMID, "pyramid", lambda: tables.wrapped(tables.pyramid(
-            store.derive(view.source, evidence.pyramid, view.shape, view.direction)), "levels"))
+        tables.fold(text.PYRAMID, "levels", store.derive, view.source, tables.pyramid, view.shape, view.direction)
         summary.beside_matmuls(view.source, view.shape, view.direction)

@@ -34,8 +34,7 @@ points = figure[figure["kind"] == "point"] if "kind" in figure else figure
 absent = points[points["why_not_drawn"].notna()] if len(points) else points
 if len(absent):
     title = text.NOT_DRAWN.format(count=labels.count(len(absent), "launch", "launches"))
-    boxes.fold(title, "absent", lambda: tables.wrapped(tables.named(absent[rooflines.NOT_DRAWN]), "absent"))
+    tables.fold(title, "absent", tables.named, absent[rooflines.NOT_DRAWN])
 if len(points) > len(absent):
-    boxes.fold(text.POINTS, "points", lambda: tables.wrapped(rooflines.numbers(points), "points"))
-boxes.fold(text.ROOFS_TITLE, "roofs", lambda: tables.wrapped(
-    store.derive(view.source, rooflines.roofs_table, entered), "roofs"))
+    tables.fold(text.POINTS, "points", rooflines.numbers, points)
+tables.fold(text.ROOFS_TITLE, "roofs", store.derive, view.source, rooflines.roofs_table, entered)

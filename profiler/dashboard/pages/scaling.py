@@ -28,7 +28,7 @@ if show == "n":
         with st.expander(text.SCALING_SLOPES, expanded=True):
             tables.wrapped(slopes, "slopes")
     if len(drawn):
-        boxes.fold(text.VALUES, "values", lambda: tables.wrapped(tables.over_n(drawn), "values"))
+        tables.fold(text.VALUES, "values", tables.over_n, drawn)
 else:
     charts.show(view.source, bars, view.shape, view.implementations, ("time", "tflops", "peak_memory"),
                 direction=view.direction, key="bars")

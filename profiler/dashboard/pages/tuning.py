@@ -39,7 +39,7 @@ if why := tuning_rows.sentence(rows):
     st.markdown(text.TUNING_LOSE.format(said=boxes.plain(why)))
 with st.expander(text.TUNING_TABLE, expanded=True):
     tables.wrapped(tables.tuned(rows), "tuned")
-boxes.fold(text.TUNING_SHAPES, "shapes", lambda: tables.wrapped(tuned.shapes(view, chosen), "shapes"))
+tables.fold(text.TUNING_SHAPES, "shapes", tuned.shapes, view, chosen)
 pairs = store.derive(view.source, tuning_rows.block_pairs, view.shape, chosen, view.direction)
 if pairs["here"].notna().any():
     with st.expander(text.BLOCK_PAIRS_TITLE, expanded=True):
