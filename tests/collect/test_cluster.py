@@ -83,10 +83,10 @@ def test_a_worker_that_dies_is_replaced_and_what_kills_workers_is_named(stub, tm
     assert {row["gpu"] for row in rows.values()} <= {"index-0", "index-1"} and guilty["gpu"] is None
     assert sorted(made.launches["config_id"]) == sorted(rows)
     assert list(made.launches["launch"]) == [0, 1, 2]
-    # Each ncu has a temporary folder of its own, inside that of its worker; more than three where a result died
+    # Each ncu has a temporary folder of its own, inside that of its worker; more than two where a result died
     # with its worker before it was fetched.
     folders = (stub.folder / "tmpdirs").read_text().splitlines()
-    assert len(set(folders)) == len(folders) >= 3 and all("flashscope-" in name for name in folders)
+    assert len(set(folders)) == len(folders) >= 2 and all("flashscope-" in name for name in folders)
     assert [entry["gpu"] for entry in made.profile["gpus"]] == ["index-0", "index-1"]
     assert heard[-1][1:] == (8, 8)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["bin", "bundle"]
