@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import streamlit as st
 
-from profiler.dashboard import state, store, text
+from profiler.dashboard import ahead, state, store, text
 from profiler.dashboard.components import boxes, charts, upload
 from profiler.figures import style
 
@@ -137,7 +137,7 @@ def _body(page: Any) -> None:
     if not st.session_state.pop(WHOLE, False):
         state.begin(page.url_path)
     notes = st.container()
-    with boxes.guarded():
+    with boxes.guarded(), ahead.page():
         page._can_be_called = True  # Streamlit lets a page be drawn once an app run, and a fragment runs without one
         page.run()
     if page.url_path != "present":

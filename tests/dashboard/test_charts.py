@@ -9,9 +9,10 @@ import plotly.graph_objects as go
 import plotly.io as pio
 import pytest
 
-from profiler.dashboard.components import boxes, charts, tables
+from profiler.dashboard.components import boxes, charts, plot, tables
 from profiler.figures import ready, style
 from profiler.figures.spreadsheet import csv
+from tests.dashboard.conftest import visit
 
 
 @pytest.mark.parametrize("cell", ["=1+1", "+1", "-1+2", "@SUM(A1)", "\t=1", "\r=1", "=HYPERLINK(\"http://x\")"])
@@ -72,3 +73,26 @@ def test_a_figure_is_sent_as_it_looks_and_so_that_plotly_need_not_draw_it_twice(
     other.data[1].y = [3]
     assert ready.ready(figure).to_dict() == sent.to_dict()
     assert ready.ready(other).to_dict()["layout"]["datarevision"] != sent.to_dict()["layout"]["datarevision"]
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_a_figure_is_drawn_by_our_component_or_where_streamlit_is_older_by_its_own(own, shipped, monkeypatch):
+    monkeypatch.setattr(plot, "OWN", own)
+    app = visit("scaling")
+    assert not app.exception and not app.error
+    assert (len(app.get("bidi_component")), len(app.get("plotly_chart"))) == ((1, 0) if own else (0, 1))
+    if own:
+        sent = json.loads(app.get("bidi_component")[0].proto.json)
+        spec = json.loads(sent["spec"])
+        title = next(note["text"] for note in spec["layout"]["annotations"] if note["name"] == "title")
+        assert sent["alt"] == title.replace("<br>", " ").removeprefix("<b>").removesuffix("</b>")
+        assert sent["revision"] == spec["layout"]["datarevision"] and sent["picture"]["format"] == "svg"
+
+
+def test_a_click_counts_for_the_figure_it_was_made_on(monkeypatch):
+    figure = ready.ready(go.Figure(layout={"height": 300}).add_scatter(x=[1], y=[2]))
+    now = figure.to_dict()["layout"]["datarevision"]
+    for drawn, launch in ((now, 7), (now + 1, None)):
+        state = {"launch": {"launch": 7, "drawn": drawn}}
+        monkeypatch.setattr(plot, "_component", lambda state=state: lambda **sent: state)
+        assert plot.show(figure, key="x", alt="", picture={}) == launch

@@ -34,11 +34,19 @@ CPUS = ("server", "browser", "script")
 MOST_OPTIONS = 3  # of a list
 QUIET_MS = 300    # no change for so long, and no script running: the page is at rest
 
-# notes the time of the last change in the main part, and that of the last click or key, in the page itself
+# Notes the time of the last change in the main part, and that of the last click or key, in the page itself. A change
+# of a canvas is what is drawn on it; the words inside, for screen readers, follow 200 ms later, as its makers meant.
 WATCH = """() => { if (window.fsWatched) return; window.fsWatched = true; window.fsClick = window.fsLast = 0;
   const note = () => requestAnimationFrame(() => { window.fsLast = performance.now(); });
-  new MutationObserver(note).observe(document.querySelector('[data-testid=stMain]'),
+  const seen = change => !(change.target.nodeType === 1 ? change.target : change.target.parentNode)?.closest('canvas');
+  new MutationObserver(changes => { if (changes.some(seen)) note(); }).observe(
+    document.querySelector('[data-testid=stMain]'),
     {subtree: true, childList: true, attributes: true, characterData: true});
+  for (const what of ['fillText', 'fillRect', 'drawImage', 'clearRect', 'stroke']) {
+    const draw = CanvasRenderingContext2D.prototype[what];
+    CanvasRenderingContext2D.prototype[what] = function (...how) {
+      if (this.canvas.isConnected) note();
+      return draw.apply(this, how); }; }
   for (const what of ['click', 'keydown'])
     document.addEventListener(what, () => { window.fsClick = performance.now(); }, true); }"""
 REST = """quiet => new Promise(done => { const look = () => { const now = performance.now();

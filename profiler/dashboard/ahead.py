@@ -1,0 +1,79 @@
+"""Reads the recorded sources while nobody waits for a page, so that the first look at each is as quick as the next."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import Any
+
+import streamlit as st
+from streamlit.runtime import Runtime
+
+from profiler.dashboard import store
+from profiler.errors import FlashScopeError
+
+QUIET_SECONDS = 0.3        # nobody clicked for so long
+MOST_BYTES = 50_000_000    # of files: larger sources are read when somebody asks for them
+Step = Callable[[], Any]
+
+
+class Ahead:
+    """What to do in quiet moments, and whether this is one. quiet: seconds without a page being drawn."""
+
+    def __init__(self, quiet: float = QUIET_SECONDS) -> None:
+        self._lock, self._quiet, self._drawing, self._last = threading.Lock(), quiet, 0, time.monotonic()
+
+    @contextmanager
+    def page(self) -> Iterator[None]:
+        """While a page is drawn, nothing else is begun."""
+        self._count(1)
+        try:
+            yield
+        finally:
+            self._count(-1)
+
+    def _count(self, by: int) -> None:
+        with self._lock:
+            self._drawing, self._last = self._drawing + by, time.monotonic()
+
+    def work(self, steps: Sequence[Step]) -> threading.Thread:
+        """Do ``steps`` one by one, each in a quiet moment; what one raises is for whoever asks for it."""
+        thread = threading.Thread(target=self._work, args=(steps,), daemon=True, name="ahead")
+        thread.start()
+        return thread
+
+    def _work(self, steps: Sequence[Step]) -> None:
+        for step in steps:
+            while self._drawing or time.monotonic() - self._last < self._quiet:
+                time.sleep(self._quiet / 6)
+            with suppress(FlashScopeError):
+                step()
+
+
+@st.cache_resource(show_spinner=False)
+def _ahead() -> Ahead:
+    """The one of this server, at work; in a test without a server there is nothing to read ahead of."""
+    one = Ahead()
+    if isinstance(Runtime.instance() if Runtime.exists() else None, Runtime):
+        one.work(list(_steps()))
+    return one
+
+
+def page() -> Any:
+    """Around the drawing of a page; the first one starts the reading."""
+    return _ahead().page()
+
+
+def _steps() -> Iterator[Step]:
+    """What most pages first ask of a source."""
+    from profiler.dashboard.components import selectors
+    from profiler.figures.ceilings import device_roofs
+
+    for source in store.recorded().values():
+        if source.path and sum(file.stat().st_size for file in source.path.glob("*.parquet")) <= MOST_BYTES:
+            yield partial(store.load, source)
+            yield partial(store.derive, source, selectors.rows_of)
+            yield partial(store.derive, source, device_roofs)
