@@ -104,6 +104,7 @@ def run(
 
     Example: python -m profiler run --suite scaling --workers dask --out out/scaling
     """
+    from profiler.collect import names as known
     from profiler.collect import suites, sweepfile
     from profiler.collect.run import run as profile
 
@@ -121,6 +122,7 @@ def run(
         if tuning and not any(config.implementation in sweepfile.TUNABLE for config in configs):
             raise BadInput(f"--set: expected one of {', '.join(sweepfile.TUNABLE)} with -i: nothing else is tuned.")
         configs = sweepfile.tuned(configs, tuning)
+    known.check(configs, f"{sweep.name}: " if sweep else "")
     with _ending_cleanly(out.with_name(out.name + ".partial")):
         made = profile(
             configs,
@@ -168,11 +170,13 @@ def bench(
     Example: python -m profiler bench --suite peers --direction backward
     """
     from profiler.collect import bench as benches
+    from profiler.collect import names as known
 
     if resume and not out:
         raise BadInput("--resume: expected --out beside it: without a bundle nothing is kept to go on from.")
     names = _names(callable_, implementation)
     configs = _configs(suite, names, n, head_dim, mask, dtype, batch, heads, kv_heads, direction, default="bench")
+    known.check(configs)
     with _ending_cleanly(out and out.with_name(out.name + ".partial")):
         if out:
             from profiler.collect.run import run as profile

@@ -71,7 +71,8 @@ def guarded(process: subprocess.Popen) -> Iterator[None]:
     try:
         yield
     finally:
-        os.killpg(guard.pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(guard.pid, signal.SIGKILL)
         guard.wait()
 
 

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from profiler.collect import suites, sweepfile
+from profiler.collect import names, suites, sweepfile
 from profiler.errors import BadInput
 
 needs_toml = pytest.mark.skipif(
@@ -129,6 +129,22 @@ def test_a_mistake_in_a_tuning_parameter_is_named(text, said):
     with pytest.raises(BadInput) as caught:
         sweepfile.settings([text])
     assert caught.value.what.startswith("--set: ") and said in caught.value.what
+
+
+def test_the_names_are_those_that_the_workload_knows():
+    from kernels import registry
+    from profiler.workload import implementations, peers
+
+    assert set(names.OURS) == {*(info.name for info in registry.KERNELS), "ablation"}
+    assert set(names.PEERS) == {*implementations.PEERS, *peers.PEERS}
+
+
+@pytest.mark.parametrize("verb", [("run", "--out", "x"), ("bench",)])
+def test_a_misspelled_implementation_is_refused_before_anything_starts(cli, verb):
+    done = cli(*verb, "-i", "flash", "--n", "64")
+    assert done.returncode == 2 and "implementation: expected one of naive, " in done.stderr
+    assert "got 'flash'" in done.stderr and done.stderr.splitlines()[-1].startswith("Is flash")
+    names.check(suites.sweep(("mine:attention",), (64,)))
 
 
 @pytest.mark.parametrize(("arguments", "said"), [
