@@ -62,7 +62,7 @@ def profile(
         "git_commit": git_commit(),
         "code_hash": code_hash(),
         "suite": suite,
-        "ceilings": [record["entry"] for record in worker.of(times, "ceiling")],
+        "ceilings": [_ceiling(record["entry"], several=len(places) > 1) for record in worker.of(times, "ceiling")],
     }
     if len(places) > 1:
         found["gpus"] = [{"gpu": place.gpu[:12], "name": place.model, "driver": place.driver}
@@ -76,3 +76,11 @@ def profile(
             passes=max(chunk.passes for chunk in chunks) or None,
         )
     return {name: value for name, value in found.items() if value is not None}
+
+
+def _ceiling(entry: Mapping[str, Any], *, several: bool) -> dict[str, Any]:
+    """A measured roof, with its GPU where several measured."""
+    found = {name: value for name, value in entry.items() if name != "gpu"}
+    if several and entry.get("gpu"):
+        found.update(gpu=entry["gpu"], how=f"{entry['how']}, on {entry['gpu']}")
+    return found

@@ -110,4 +110,6 @@ def measure(
     for record in times:
         if gpu_name and record.get("record") == "timing":
             record["row"].setdefault("gpu", gpu_name[:12])  # of a UUID what tells the GPUs of a cluster apart
+        elif gpu_name and record.get("record") == "ceiling":
+            record["entry"].setdefault("gpu", gpu_name[:12])
     return Measured(chunks, times)

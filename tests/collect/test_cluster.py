@@ -1,5 +1,6 @@
 """A run over a Dask cluster: two workers on the CPU under a stub ncu, killed on purpose, and what the bundle says."""
 
+import json
 import os
 import signal
 import sys
@@ -9,7 +10,7 @@ import pytest
 
 from profiler import bundle, table
 from profiler.bundle import Bundle
-from profiler.collect import cluster, suites
+from profiler.collect import cluster, provenance, suites
 from profiler.collect import run as runs
 from profiler.collect.share import Order, Place
 from profiler.errors import BadInput
@@ -163,6 +164,27 @@ def test_a_request_to_end_while_a_cluster_is_made_is_heard_when_it_can_be_closed
         os.kill(os.getpid(), signal.SIGINT)
         done.append("the cluster is whole")
     assert done and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_measured_roof_says_its_gpu_where_several_measured(tmp_path):
+    entry = {"quantity": "dram_copy_bytes_per_s", "value": 4e12, "unit": "B/s", "kind": "measured", "how": "copy"}
+    for number in (1, 2):
+        cluster._set_aside(tmp_path, (ONCE, FINE)[number - 1])
+        with open(tmp_path / f"share-{number - 1}/timing.jsonl", "a") as file:
+            file.write(json.dumps({"record": "ceiling", "entry": entry}) + "\n")
+        (tmp_path / f"share-{number - 1}/share.json").write_text(json.dumps(
+            {"configs": [(ONCE, FINE)[number - 1].config_id], "gpu": f"GPU-0000000{number}-abcd"}))
+    measured, _ = cluster._gather(Order(counters=False, device="cpu"), [ONCE, FINE], tmp_path)
+    times = [record for part in measured for record in part.times]
+    places = [Place(f"GPU-0000000{number}-abcd", "NVIDIA H200", "580", None, (), "code") for number in (1, 2)]
+
+    def ceilings(places):
+        return provenance.profile(times, tool=None, chunks=[], suite=None, command="", counters=False,
+                                  places=places)["ceilings"]
+
+    assert [(e["gpu"], e["how"]) for e in ceilings(places)] == [
+        ("GPU-00000001", "copy, on GPU-00000001"), ("GPU-00000002", "copy, on GPU-00000002")]
+    assert ceilings(places[:1]) == [entry, entry]
 
 
 @pytest.mark.parametrize("text", ["slurm", "dask=", "dask:8"])
