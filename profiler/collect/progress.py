@@ -39,7 +39,7 @@ class Reporter:
         """Say what is known of a run's length before it starts; nothing where no earlier run was measured."""
         remaining = self.pace.remaining_s()
         if remaining is not None and self._total:
-            passes = int(self._known.get("passes", 0)) if pace.COUNTERS in self.pace.left else 0
+            passes = int(self._known.get("passes", 0)) if set(self.pace.left) - {pace.TIMING} else 0
             replays = f", {passes} replay passes a launch" if passes else ""
             each = self.pace.estimate()
             text = f"about {pace.duration(remaining)} by {self._source}{each}{replays}"

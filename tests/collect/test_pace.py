@@ -200,6 +200,7 @@ def test_a_function_of_the_visitor_has_a_pace_of_its_own_once_it_ran(clock):
                      known=pace.recall("GPU-1", "evidence"))
     again.begin()
     assert "3 × 9.0 s of counters of mine:attention," in said[-1][0]
+    assert said[-1][0].endswith(", 8 replay passes a launch")
 
 
 def test_several_gpus_share_the_configurations_and_not_the_starts():
