@@ -53,6 +53,11 @@ def frame(bundle: Bundle, shape: AttentionShape, direction: str = "forward") -> 
     return pd.DataFrame(out, columns=COLUMNS).astype(dict.fromkeys((*COLUMNS[3:8], "waits_for_pct"), "Float64"))
 
 
+def ran(bundle: Bundle, shape: AttentionShape) -> bool:
+    """Whether the Hopper kernel ran in steps on ``shape``."""
+    return len(_hopper(bundle, shape, "forward")) > 1
+
+
 def _hopper(bundle: Bundle, shape: AttentionShape, direction: str) -> list[tuple[str, select.Row]]:
     """The steps of the Hopper kernel, each with one more idea than the last; none where they are no such chain."""
     found = []

@@ -11,7 +11,7 @@ from profiler.bundle import Bundle
 from profiler.dashboard import store, text
 from profiler.dashboard.components import boxes, charts, selectors
 from profiler.figures import labels, tuning_rows, units
-from profiler.figures.ladder import frame, ladder
+from profiler.figures.ladder import ladder, ran
 from profiler.spec import AttentionShape
 
 
@@ -38,7 +38,7 @@ def beside(view: selectors.View, rows: pd.DataFrame, name: str) -> str:
 def steps(view: selectors.View) -> bool:
     """The Hopper kernel's ideas one at a time: drawn where the view's source has them on its shape, and then True;
     else folded, from another source, or how to record one."""
-    if view.shape and len(store.derive(view.source, frame, view.shape, view.direction)):
+    if view.shape and view.direction == "forward" and store.derive(view.source, ran, view.shape):
         charts.show(view.source, ladder, view.shape, direction=view.direction, key="ladder")
         return True
     boxes.fold(text.LADDER, "ladder", _elsewhere, view)
@@ -48,18 +48,22 @@ def steps(view: selectors.View) -> bool:
 def _elsewhere(view: selectors.View) -> None:
     """The ideas one at a time from the first source that has them on a shape like the view's."""
     for source in (view.source, *(one for one in store.sources().values() if one.suite == "ladder")):
-        if view.shape and (shape := store.derive(source, nearest, view.shape)):
+        if view.shape and (shape := nearest(store.derive(source, stepped), view.shape)):
             st.caption(boxes.plain(text.LADDER_FROM.format(source=source.label)))
             charts.show(source, ladder, shape, key="ladder")
             return
     boxes.missing(text.NO_LADDER, text.NO_LADDER_REMEDY, text.NO_LADDER_COMMAND)
 
 
-def nearest(bundle: Bundle, shape: AttentionShape) -> AttentionShape | None:
-    """The shape on which the Hopper kernel ran in steps that has most in common with ``shape``; None without one."""
-    found = [s for s in (AttentionShape(**{name: row[name] for name in (*selectors.SHAPE, "mask")})
-                         for row in selectors.rows_of(bundle) if row["implementation"] == "hopper")
-             if len(frame(bundle, s))]
+def stepped(bundle: Bundle) -> list[AttentionShape]:
+    """The shapes on which the Hopper kernel ran in steps."""
+    return [s for s in (AttentionShape(**{name: row[name] for name in (*selectors.SHAPE, "mask")})
+                        for row in selectors.rows_of(bundle) if row["implementation"] == "hopper")
+            if ran(bundle, s)]
+
+
+def nearest(found: list[AttentionShape], shape: AttentionShape) -> AttentionShape | None:
+    """Of the shapes that were ``found`` the one that has most in common with ``shape``; None without one."""
     return max(found, key=lambda s: (s.head_dim == shape.head_dim, s.mask == shape.mask, s.dtype == shape.dtype),
                default=None)
 
