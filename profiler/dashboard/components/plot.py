@@ -18,7 +18,6 @@ import streamlit as st
 
 from profiler.figures.ready import Ready
 
-ALT = "alt" in inspect.signature(st.plotly_chart).parameters  # newer Streamlit gives a chart a name for screen readers
 OWN = hasattr(st.components, "v2") and "isolate_styles" in inspect.signature(st.components.v2.component).parameters
 CONFIG = {"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"]}
 
@@ -99,7 +98,7 @@ def _heard() -> None:
 
 
 def _by_streamlit(figure: Ready, key: str, alt: str, picture: dict[str, Any]) -> int | None:
-    named: dict[str, Any] = {"alt": alt} if ALT else {}
+    named: dict[str, Any] = {"alt": alt} if "alt" in inspect.signature(st.plotly_chart).parameters else {}
     st.plotly_chart(figure, width="stretch", theme=None, key=key, on_select="rerun", selection_mode="points",
                     config={**CONFIG, "toImageButtonOptions": picture}, **named)
     points = (st.session_state.get(key) or {}).get("selection", {}).get("points", [])
