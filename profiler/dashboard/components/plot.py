@@ -19,7 +19,8 @@ import streamlit as st
 from profiler.figures.ready import Ready
 
 OWN = hasattr(st.components, "v2") and "isolate_styles" in inspect.signature(st.components.v2.component).parameters
-CONFIG = {"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"]}
+CONFIG = {"displaylogo": False, "showSendToCloud": False,  # nothing leaves this machine
+          "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d", "sendChartToCloud"]}
 
 # The component: one element for all figures that follow each other in its place. `revision` tells them apart.
 CHART = """
@@ -54,7 +55,7 @@ export default async function ({data, parentElement, setStateValue}) {
   const Plotly = await LOADED;
   if (div.fs.revision !== data.revision) return gone;  // another figure came meanwhile
   Object.assign(layout, {autosize: false, width: div.clientWidth, clickmode: "event"});
-  const config = {...CONFIG, modeBarButtonsToAdd: [BUTTON]};
+  const config = {...CONFIG, modeBarButtonsToAdd: [BUTTON], toImageButtonOptions: data.picture};
   await Plotly.react(div, traces, layout, div.fs.sizes ? undefined : config);  // another config would draw all anew
   div._context.toImageButtonOptions = data.picture;
   if (!div.fs.sizes) {

@@ -87,6 +87,8 @@ def test_a_click_on_a_mark_leads_to_its_launch(browser, address):
     page.goto(f"{address}/occupancy")
     settled(page)
     page.locator(".js-plotly-plot .scatterlayer .point").first.wait_for()
+    offered = page.locator(".modebar-btn").evaluate_all("buttons => buttons.map(one => one.dataset.title)")
+    assert "Fullscreen" in offered and not any("Share" in words for words in offered), "no figure leaves the machine"
     box = page.locator(".js-plotly-plot .scatterlayer .point").first.bounding_box()
     page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     link = page.get_by_role("link", name="every counter of it")
