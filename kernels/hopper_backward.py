@@ -22,6 +22,7 @@ from kernels.gluon_names import (
     gl,
     gluon,
     mbarrier,
+    partition_barrier,
     reinterpret,
     tma_load,
     tma_reduce_add,
@@ -61,6 +62,7 @@ class KeyWork:
     RIGHT: gl.constexpr
     TAIL: gl.constexpr
     DQ: gl.constexpr
+    BUFFERS: gl.constexpr
     q_desc: tensor_descriptor
     k_desc: tensor_descriptor
     v_desc: tensor_descriptor
@@ -88,36 +90,40 @@ class KeyWork:
     delta: gl.shared_memory_descriptor
     ds: gl.shared_memory_descriptor
     dq: gl.shared_memory_descriptor
-    kv_full: gl.shared_memory_descriptor
+    k_full: gl.shared_memory_descriptor
+    v_full: gl.shared_memory_descriptor
+    kv_free: gl.shared_memory_descriptor
     q_full: gl.shared_memory_descriptor
     do_full: gl.shared_memory_descriptor
     free: gl.shared_memory_descriptor
 
     @constexpr_function
-    def __init__(self, D, HEAD, BM, KEYS, STAGES, GROUP, LEFT, RIGHT, TAIL, DQ, descriptors, pointers, numbers,
+    def __init__(self, D, HEAD, BM, KEYS, STAGES, GROUP, LEFT, RIGHT, TAIL, DQ, BUFFERS, descriptors, pointers, numbers,
                  tiles, barriers):
         self.D, self.HEAD = gl.constexpr(D), gl.constexpr(HEAD)
         self.BM, self.KEYS = gl.constexpr(BM), gl.constexpr(KEYS)
         self.STAGES, self.GROUP = gl.constexpr(STAGES), gl.constexpr(GROUP)
         self.LEFT, self.RIGHT, self.TAIL = gl.constexpr(LEFT), gl.constexpr(RIGHT), gl.constexpr(TAIL)
-        self.DQ = gl.constexpr(DQ)
+        self.DQ, self.BUFFERS = gl.constexpr(DQ), gl.constexpr(BUFFERS)
         (self.q_desc, self.k_desc, self.v_desc, self.do_desc, self.dq_desc, self.dk_desc,
          self.dv_desc) = descriptors
         self.STATS, self.DELTA, self.DQ_SUM = pointers
         (self.HK, self.NQ, self.NK, self.NQP, self.scale, self.qk_scale, self.lowest, self.highest,
          self.together) = numbers
         self.q, self.do, self.k, self.v, self.lse, self.delta, self.ds, self.dq = tiles
-        self.kv_full, self.q_full, self.do_full, self.free = barriers
+        self.k_full, self.v_full, self.kv_free, self.q_full, self.do_full, self.free = barriers
 
 
 @gluon.jit
-def _tile_of(w):
-    """(key head counted over the batch, first key) of a program; under a causal mask the first keys see most."""
+def _tile_of(w, turn):
+    """(key head counted over the batch, first key) of a program's tile number `turn`; under a causal mask the first
+    keys see most."""
     blocks = gl.cdiv(w.NK, w.KEYS)
     if w.LEFT or w.RIGHT:
         bhk, block = block_of_program(blocks, w.together)
     else:
-        bhk, block = gl.program_id(0) // blocks, gl.program_id(0) % blocks
+        tile = gl.program_id(0) + turn * gl.num_programs(0)
+        bhk, block = tile // blocks, tile % blocks
     return bhk, block * w.KEYS
 
 
@@ -145,28 +151,49 @@ def _following(w, j, bh, first, last):
 
 
 @gluon.jit
+def _turns(w):
+    """How many tiles this program has."""
+    if w.BUFFERS > 1:
+        return gl.cdiv(w.together - gl.program_id(0), gl.num_programs(0))
+    else:
+        return 1
+
+
+@gluon.jit
 def _load(w):
-    bhk, n0 = _tile_of(w)
+    at = w.NQ * 0
+    for turn in range(0, _turns(w)):
+        at = _load_tile(w, turn, at)
+
+
+@gluon.jit
+def _load_tile(w, turn, begun):
+    """A tile's keys and values, and its blocks, the first of which comes as number `begun` of this program."""
+    bhk, n0 = _tile_of(w, turn)
     first, last = _query_blocks(w, n0)
     b, hk = bhk // w.HK, bhk % w.HK
     rows: gl.constexpr = w.k_desc.block_type.shape[2]
-    mbarrier.expect(w.kv_full.index(0), w.KEYS // rows * w.k_desc.block_type.nbytes)
-    for c in gl.static_range(w.KEYS // rows):
-        tma_load(w.k_desc, [b, hk, n0 + c * rows, 0], w.kv_full.index(0), w.k.index(c))
+    parts: gl.constexpr = w.KEYS // rows
+    buffer = turn % w.BUFFERS
+    if w.BUFFERS > 1:
+        mbarrier.wait(w.kv_free.index(buffer), ((turn // w.BUFFERS) & 1) ^ 1)
+    mbarrier.expect(w.k_full.index(buffer), parts * w.k_desc.block_type.nbytes)
+    for c in gl.static_range(parts):
+        tma_load(w.k_desc, [b, hk, n0 + c * rows, 0], w.k_full.index(buffer), w.k.index(buffer * parts + c))
     cols = gl.arange(0, w.BM, layout=gl.BlockedLayout([1], [32], [4], [0]))
     j, bh = first, bhk * w.GROUP
     n = w.GROUP * (last - first)
     if n == 0:
         await_kernel_before()
-    for it in range(0, n):
+    for it in range(begun, begun + n):
         s = it % w.STAGES
         mbarrier.wait(w.free.index(s), ((it // w.STAGES) & 1) ^ 1)
         mbarrier.expect(w.q_full.index(s), w.q_desc.block_type.nbytes)
         tma_load(w.q_desc, [b, bh - b * w.HK * w.GROUP, j * w.BM, 0], w.q_full.index(s), w.q.index(s))
-        if it == 0:
-            mbarrier.expect(w.kv_full.index(1), w.KEYS // rows * w.v_desc.block_type.nbytes)
-            for c in gl.static_range(w.KEYS // rows):
-                tma_load(w.v_desc, [b, hk, n0 + c * rows, 0], w.kv_full.index(1), w.v.index(c))
+        if it == begun:
+            mbarrier.expect(w.v_full.index(buffer), parts * w.v_desc.block_type.nbytes)
+            for c in gl.static_range(parts):
+                tma_load(w.v_desc, [b, hk, n0 + c * rows, 0], w.v_full.index(buffer), w.v.index(buffer * parts + c))
             await_kernel_before()  # the statistics, and an empty workspace
             release_kernel_after()
         at = bh.to(gl.int64) * w.NQP + j * w.BM
@@ -178,15 +205,16 @@ def _load(w):
         w.delta.index(s).store(delta)
         mbarrier.arrive(w.q_full.index(s), count=1)
         j, bh = _following(w, j, bh, first, last)
+    return begun + n
 
 
 @gluon.jit
-def _own(C: gl.constexpr, w, tile, it):
+def _own(C: gl.constexpr, w, tile, it, buffer):
     """The 64 rows of K or V that are this consumer's, in the step that comes as number `it`.
 
     it >> 30 is 0, which the compiler cannot know: it would keep 16 registers of addresses over the loop."""
     if w.k_desc.block_type.shape[2] == 64:
-        return tile.index(C + (it >> 30)).reshape([64, w.D])
+        return tile.index(buffer * (w.KEYS // 64) + C + (it >> 30)).reshape([64, w.D])
     else:
         return tile.index(it >> 30).reshape([w.KEYS, w.D]).slice(C * 64, 64)
 
@@ -199,19 +227,19 @@ def _statistic(x, BM: gl.constexpr, layout: gl.constexpr):
 
 
 @gluon.jit
-def _scores(C: gl.constexpr, w, it, layout: gl.constexpr):
+def _scores(C: gl.constexpr, w, it, buffer, layout: gl.constexpr):
     """Start S' = K Q' - LSE / scale of the block that comes as number `it`."""
     s = it % w.STAGES
     q = w.q.index(s).reshape([w.BM, w.D]).permute((1, 0))
-    return warpgroup_mma(_own(C, w, w.k, it), q, _statistic(w.lse.index(s), w.BM, layout), is_async=True)
+    return warpgroup_mma(_own(C, w, w.k, it, buffer), q, _statistic(w.lse.index(s), w.BM, layout), is_async=True)
 
 
 @gluon.jit
-def _weight_gradients(C: gl.constexpr, w, it, layout: gl.constexpr):
+def _weight_gradients(C: gl.constexpr, w, it, buffer, layout: gl.constexpr):
     """Start dP' = V dO' - Delta."""
     s = it % w.STAGES
     do = w.do.index(s).reshape([w.BM, w.D]).permute((1, 0))
-    return warpgroup_mma(_own(C, w, w.v, it), do, _statistic(w.delta.index(s), w.BM, layout), is_async=True)
+    return warpgroup_mma(_own(C, w, w.v, it, buffer), do, _statistic(w.delta.index(s), w.BM, layout), is_async=True)
 
 
 @gluon.jit
@@ -271,16 +299,17 @@ def store_tile(desc, at, x, tile):
 
 
 @gluon.jit
-def _plain_step(C: gl.constexpr, w, it, j, n0, until, since, dk, dv, layout: gl.constexpr, p_layout: gl.constexpr):
+def _plain_step(C: gl.constexpr, w, it, buffer, j, n0, until, since, dk, dv, layout: gl.constexpr,
+                p_layout: gl.constexpr):
     """One block of queries without dQ."""
     s = it % w.STAGES
     phase = (it // w.STAGES) & 1
     q = w.q.index(s).reshape([w.BM, w.D])
     do = w.do.index(s).reshape([w.BM, w.D])
     mbarrier.wait(w.q_full.index(s), phase)
-    x_t = _scores(C, w, it, layout)
+    x_t = _scores(C, w, it, buffer, layout)
     mbarrier.wait(w.do_full.index(s), phase)
-    dp_t = _weight_gradients(C, w, it, layout)
+    dp_t = _weight_gradients(C, w, it, buffer, layout)
     x = _weights(C, w, warpgroup_mma_wait(1, deps=(x_t, )), n0, j, until, since, layout)
     dv_t = warpgroup_mma(gl.convert_layout(x.to(q.dtype), p_layout), do, dv, is_async=True)
     dp = warpgroup_mma_wait(1, deps=(dp_t, ))
@@ -301,7 +330,7 @@ def _step(C: gl.constexpr, w, it, j, bh, jn, more, n0, until, since, x, dk, dv, 
     b = it & 1
     q = w.q.index(s).reshape([w.BM, w.D])
     do = w.do.index(s).reshape([w.BM, w.D])
-    dp_t = _weight_gradients(C, w, it, layout)
+    dp_t = _weight_gradients(C, w, it, 0, layout)
     dv_t = warpgroup_mma(gl.convert_layout(x.to(q.dtype), p_layout), do, dv, is_async=True)
     dp = warpgroup_mma_wait(1, deps=(dp_t, ))
     ds = (x * dp).to(q.dtype)
@@ -310,7 +339,7 @@ def _step(C: gl.constexpr, w, it, j, bh, jn, more, n0, until, since, x, dk, dv, 
     arrive(10 + 2 * b + 1 - C)  # two barriers a consumer: it may arrive again before the other has waited
     dk_t = warpgroup_mma(gl.convert_layout(ds, p_layout), q, dk, is_async=True)
     mbarrier.wait(w.q_full.index(sn), next_phase, pred=more)
-    x_t = _scores(C, w, it + 1, layout)  # after the last block: of stale memory, unused
+    x_t = _scores(C, w, it + 1, 0, layout)  # after the last block: of stale memory, unused
     dk, dv = warpgroup_mma_wait(1, deps=(dk_t, dv_t))
     mbarrier.arrive(w.free.index(s), count=1)
     sync(10 + 2 * b + C)
@@ -324,11 +353,21 @@ def _step(C: gl.constexpr, w, it, j, bh, jn, more, n0, until, since, x, dk, dv, 
 
 @gluon.jit
 def _work(C: gl.constexpr, w):
+    at = w.NQ * 0
+    for turn in range(0, _turns(w)):
+        at = _work_tile(C, w, turn, at)
+
+
+@gluon.jit
+def _work_tile(C: gl.constexpr, w, turn, begun):
+    """This consumer's 64 keys of a tile, whose first block comes as number `begun` of this program."""
     layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, w.BM, 16])
     o_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, w.D, 16])
     p_layout: gl.constexpr = gl.DotOperandLayout(0, o_layout, 2)
-    bhk, n0 = _tile_of(w)
+    bhk, n0 = _tile_of(w, turn)
     first, last = _query_blocks(w, n0)
+    buffer = turn % w.BUFFERS
+    phase = turn // w.BUFFERS & 1
     until, since = w.NQ * 0, w.NQ
     if w.RIGHT:
         until = gl.cdiv(gl.maximum(n0 + w.KEYS - 1 - w.highest, 0), w.BM)
@@ -338,13 +377,13 @@ def _work(C: gl.constexpr, w):
         until += (n0 + w.KEYS > w.NK).to(gl.int32) * w.NQ
     dk = gl.zeros([64, w.D], gl.float32, o_layout)
     dv = gl.zeros([64, w.D], gl.float32, o_layout)
-    mbarrier.wait(w.kv_full.index(0), 0)
+    mbarrier.wait(w.k_full.index(buffer), phase)
     n = w.GROUP * (last - first)
     j, bh = first, bhk * w.GROUP
     if w.DQ > 0:
         mbarrier.wait(w.q_full.index(0), 0, pred=n > 0)
-        x_t = _scores(C, w, n0 * 0, layout)
-        mbarrier.wait(w.kv_full.index(1), 0, pred=n > 0)
+        x_t = _scores(C, w, n0 * 0, 0, layout)
+        mbarrier.wait(w.v_full.index(0), 0, pred=n > 0)
         mbarrier.wait(w.do_full.index(0), 0, pred=n > 0)
         x = _weights(C, w, warpgroup_mma_wait(0, deps=(x_t, )), n0, j, until, since, layout)
         for it in range(0, n):
@@ -352,16 +391,17 @@ def _work(C: gl.constexpr, w):
             x, dk, dv = _step(C, w, it, j, bh, jn, it + 1 < n, n0, until, since, x, dk, dv, layout, p_layout)
             j, bh = jn, bhn
     else:
-        mbarrier.wait(w.kv_full.index(1), 0, pred=n > 0)
-        for it in range(0, n):
-            dk, dv = _plain_step(C, w, it, j, n0, until, since, dk, dv, layout, p_layout)
+        mbarrier.wait(w.v_full.index(buffer), phase, pred=n > 0)
+        for it in range(begun, begun + n):
+            dk, dv = _plain_step(C, w, it, buffer, j, n0, until, since, dk, dv, layout, p_layout)
             j, bh = _following(w, j, bh, first, last)
     # Where the tiles go: V is read no more by either consumer, nor is what held this consumer's dQ, or the block of dS
     # before the last, or without dQ its K.
     at = [bhk // w.HK, bhk % w.HK, n0 + C * 64, 0]
     one: gl.constexpr = w.dk_desc.block_type.shape
-    free_v = reinterpret(w.v, w.v_desc.dtype, copies(w.KEYS // 64, one), w.dv_desc.layout)
-    store_tile(w.dv_desc, at, dv, free_v.index(C))
+    own = buffer * (w.KEYS // 64) + C
+    free_v = reinterpret(w.v, w.v_desc.dtype, copies(w.BUFFERS * w.KEYS // 64, one), w.dv_desc.layout)
+    store_tile(w.dv_desc, at, dv, free_v.index(own))
     if w.DQ == REDUCE:
         tma_store_wait(1)
         store_tile(w.dk_desc, at, dk * w.scale,
@@ -371,9 +411,13 @@ def _work(C: gl.constexpr, w):
         tiles = reinterpret(w.ds, w.k_desc.dtype, copies(2 * half, one), w.dk_desc.layout)
         store_tile(w.dk_desc, at, dk * w.scale, tiles.index((n & 1) * half + C))
     else:
-        store_tile(w.dk_desc, at, dk * w.scale,
-                   reinterpret(w.k, w.k_desc.dtype, copies(w.KEYS // 64, one), w.dk_desc.layout).index(C))
+        tiles = reinterpret(w.k, w.k_desc.dtype, copies(w.BUFFERS * w.KEYS // 64, one), w.dk_desc.layout)
+        store_tile(w.dk_desc, at, dk * w.scale, tiles.index(own))
     tma_store_wait(0)
+    if w.BUFFERS > 1:
+        partition_barrier()
+        mbarrier.arrive(w.kv_free.index(buffer), count=1)
+    return begun + n
 
 
 @gluon.jit
@@ -395,19 +439,21 @@ def _third_consumer(w):
 def key_kernel(q_desc, k_desc, v_desc, do_desc, dq_desc, dk_desc, dv_desc, HK, STATS, DELTA, DQ_SUM, NQ, NK, NQP,
                scale, qk_scale, lowest, highest, together, HEAD: gl.constexpr, BM: gl.constexpr, KEYS: gl.constexpr,
                STAGES: gl.constexpr, GROUP: gl.constexpr, LEFT: gl.constexpr, RIGHT: gl.constexpr, TAIL: gl.constexpr,
-               DQ: gl.constexpr):
+               DQ: gl.constexpr, BUFFERS: gl.constexpr):
     """dK and dV (B, Hk, Nk, HEAD), summed over the query heads of a group, and dQ added to DQ_SUM (B H, NQP, D) where
     DQ asks for it. STATS, DELTA: of `prepare`. Query i sees key j where i + lowest <= j <= i + highest.
 
-    One program a tile of KEYS keys, 64 a consumer: 128, or without dQ also 192. TAIL: whether KEYS does not divide NK.
+    One program a tile of KEYS keys, 64 a consumer: 128, or without dQ also 192; under a mask the tiles of `together`
+    heads take turns. TAIL: whether KEYS does not divide NK.
     The descriptors of dK and dV have blocks of 64 rows, those of K and V of 128 with dQ, of 64 without; REDUCE takes
-    BM 64, ATOMIC a BM of D at least."""
+    BM 64, ATOMIC a BM of D at least. BUFFERS 2, without a mask and without dQ: `together` is the number of tiles, a
+    program goes on to those after its first, and their keys are loaded under the one before."""
     D: gl.constexpr = k_desc.block_type.shape[3]
     q = gl.allocate_shared_memory(q_desc.dtype, copies(STAGES, q_desc.block_type.shape), q_desc.layout)
     do = gl.allocate_shared_memory(q_desc.dtype, copies(STAGES, do_desc.block_type.shape), do_desc.layout)
     parts: gl.constexpr = KEYS // k_desc.block_type.shape[2]
-    k = gl.allocate_shared_memory(q_desc.dtype, copies(parts, k_desc.block_type.shape), k_desc.layout)
-    v = gl.allocate_shared_memory(q_desc.dtype, copies(parts, v_desc.block_type.shape), v_desc.layout)
+    k = gl.allocate_shared_memory(q_desc.dtype, copies(BUFFERS * parts, k_desc.block_type.shape), k_desc.layout)
+    v = gl.allocate_shared_memory(q_desc.dtype, copies(BUFFERS * parts, v_desc.block_type.shape), v_desc.layout)
     plain: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
     lse = gl.allocate_shared_memory(gl.float32, [STAGES, BM], plain)
     delta = gl.allocate_shared_memory(gl.float32, [STAGES, BM], plain)
@@ -421,20 +467,24 @@ def key_kernel(q_desc, k_desc, v_desc, do_desc, dq_desc, dk_desc, dv_desc, HK, S
     else:
         dq = lse
     bar: gl.constexpr = mbarrier.MBarrierLayout()
-    kv_full = gl.allocate_shared_memory(gl.int64, [2, 1], bar)
+    k_full = gl.allocate_shared_memory(gl.int64, [BUFFERS, 1], bar)
+    v_full = gl.allocate_shared_memory(gl.int64, [BUFFERS, 1], bar)
+    kv_free = gl.allocate_shared_memory(gl.int64, [BUFFERS, 1], bar)
     q_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], bar)
     do_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], bar)
     free = gl.allocate_shared_memory(gl.int64, [STAGES, 1], bar)
-    for i in gl.static_range(2):
-        mbarrier.init(kv_full.index(i), count=1)
+    for i in gl.static_range(BUFFERS):
+        mbarrier.init(k_full.index(i), count=1)
+        mbarrier.init(v_full.index(i), count=1)
+        mbarrier.init(kv_free.index(i), count=KEYS // 64)
     for i in gl.static_range(STAGES):
         mbarrier.init(q_full.index(i), count=2)  # the copy of Q, and the statistics
         mbarrier.init(do_full.index(i), count=1)
         mbarrier.init(free.index(i), count=KEYS // 64)
-    w = KeyWork(D, HEAD, BM, KEYS, STAGES, GROUP, LEFT, RIGHT, TAIL, DQ,
+    w = KeyWork(D, HEAD, BM, KEYS, STAGES, GROUP, LEFT, RIGHT, TAIL, DQ, BUFFERS,
                 (q_desc, k_desc, v_desc, do_desc, dq_desc, dk_desc, dv_desc), (STATS, DELTA, DQ_SUM),
                 (HK, NQ, NK, NQP, scale, qk_scale, lowest, highest, together),
-                (q, do, k, v, lse, delta, ds, dq), (kv_full, q_full, do_full, free))
+                (q, do, k, v, lse, delta, ds, dq), (k_full, v_full, kv_free, q_full, do_full, free))
     if KEYS == 128:
         gl.warp_specialize([(_load, (w, )), (_first_consumer, (w, )), (_second_consumer, (w, ))], [4, 4], [240, 240])
     else:

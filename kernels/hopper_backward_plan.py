@@ -125,12 +125,14 @@ def launches(dout: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tens
            (out, dout, lse, lse if dlse is None else dlse, stats[0], stats[1], dq_sum,
             *out.stride()[:3], *dout.stride()[:3], heads, nq, nqp, -1.0 / scale),
            dict(HEAD=head_dim, D=row, ROWS=64, HAS_DLSE=dlse is not None, ZERO=sums > 0, num_warps=4))
-    yield ("keys", kernels.key_kernel, batch * kv_heads * -(-nk // keys),
+    # without a mask and without dQ, programs that go on to further tiles, whose keys are loaded meanwhile
+    tiles, stay = batch * kv_heads * -(-nk // keys), not sums and left < 0 and right < 0
+    yield ("keys", kernels.key_kernel, min(tiles, processors(q)) if stay else tiles,
            (operand(q, 1, 1, bm, row), operand(k, 1, 1, rows, row), operand(v, 1, 1, rows, row),
             operand(dout, 1, 1, bm, row), operand(dq_sum, 64, row // 2), operand(dk, 1, 1, 64, row),
             operand(dv, 1, 1, 64, row), kv_heads, stats[0], stats[1], dq_sum, *numbers,
-            heads_together(q, k, batch * kv_heads, -(-nk // keys))),
-           dict(BM=bm, KEYS=keys, STAGES=tuning.stages, DQ=sums, TAIL=nk % keys != 0, **mask,
+            tiles if stay else heads_together(q, k, batch * kv_heads, -(-nk // keys))),
+           dict(BM=bm, KEYS=keys, STAGES=tuning.stages, DQ=sums, TAIL=nk % keys != 0, BUFFERS=2 if stay else 1, **mask,
                 **threads(tuning.consumers)))
     if sums:
         yield ("finish", sum_kernels.finish, batch * heads * (nqp // 64), (dq_sum, dq, nq, nqp, scale),
@@ -145,15 +147,20 @@ def launches(dout: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tens
                     **threads(tuning.query_consumers)))
 
 
+def processors(x: torch.Tensor) -> int:
+    """Multiprocessors of the GPU that x is on; of an H200 where it is on none."""
+    return torch.cuda.get_device_properties(x.device).multi_processor_count if x.is_cuda else 132
+
+
 def heads_together(q: torch.Tensor, k: torch.Tensor, heads: int, blocks: int) -> int:
     """How many heads take turns at their blocks, the longest first: programs for one and a half times the
-    multiprocessors, so that all end together, of no more heads than the L2 holds; one where its own blocks fill them."""
-    processors = torch.cuda.get_device_properties(q.device).multi_processor_count if q.is_cuda else 132
-    if 10 * blocks > 9 * processors:
+    multiprocessors, so that all end together, of no more heads than the L2 holds; one where one fills them."""
+    if 10 * blocks > 9 * processors(q):
         return 1
     row = max(64, padded(q.shape[3]))
     head_bytes = row * (q.shape[2] * (4 * q.shape[1] // k.shape[1] + 4) + k.shape[2] * 4)
-    return max(1, min(heads, -(-3 * processors // (2 * blocks)), max(L2_BYTES // head_bytes, processors // blocks)))
+    return max(1, min(heads, -(-3 * processors(q) // (2 * blocks)),
+                      max(L2_BYTES // head_bytes, processors(q) // blocks)))
 
 
 @lru_cache

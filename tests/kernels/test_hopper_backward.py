@@ -19,7 +19,8 @@ CONFIGURATIONS = [
     ("bfloat16", 128, 1024, 1024, 1, -1, -1, {}), ("bfloat16", 128, 1024, 1024, 1, -1, 0, {}),
     ("bfloat16", 64, 1024, 1024, 1, -1, -1, {}), ("bfloat16", 64, 1024, 1024, 1, -1, 0, {}),
     ("float16", 96, 1000, 777, 2, -1, 0, {}), ("bfloat16", 40, 1000, 777, 1, 100, 50, {}),
-    ("bfloat16", 128, 1024, 1024, 1, -1, 0, TWO), ("float16", 64, 1000, 777, 2, -1, 0, TWO)]
+    ("bfloat16", 128, 1024, 1024, 1, -1, 0, TWO), ("float16", 64, 1000, 777, 2, -1, 0, TWO),
+    ("bfloat16", 128, 1024, 1024, 1, -1, -1, TWO), ("bfloat16", 64, 1000, 777, 2, -1, -1, TWO)]
 SPILLS = {1: 6, 2: 1, 3: 3, 4: 8, 5: 8}  # instructions on local memory in a step, at most
 WARPGROUP = 11  # arrivals and waits in a sound loop; where ptxas runs the products one after another there are over 20
 
