@@ -16,7 +16,7 @@ from profiler.dashboard import store
 from profiler.errors import FlashScopeError
 
 QUIET_SECONDS = 0.3        # nobody clicked for so long
-MOST_BYTES = 50_000_000    # of files: larger sources are read when somebody asks for them
+MOST_BYTES = 5_000_000     # of files: larger sources are read when somebody asks for them
 Step = Callable[[], Any]
 
 
@@ -69,7 +69,7 @@ def page() -> Any:
 
 def _steps() -> Iterator[Step]:
     """What most pages first ask of a source."""
-    from profiler.dashboard.components import selectors
+    from profiler.dashboard.components import compare, selectors
     from profiler.figures.ceilings import device_roofs
 
     for source in store.recorded().values():
@@ -77,3 +77,4 @@ def _steps() -> Iterator[Step]:
             yield partial(store.load, source)
             yield partial(store.derive, source, selectors.rows_of)
             yield partial(store.derive, source, device_roofs)
+            yield partial(store.derive, source, compare.every_point)

@@ -150,7 +150,7 @@ def proposed(bundle: Bundle) -> Bundle:
     return replace(bundle, launches=roles.assign(bundle.launches, {}))
 
 
-def every_point(bundle: Bundle, level: str) -> pd.DataFrame:
+def every_point(bundle: Bundle, level: str = "dram") -> pd.DataFrame:
     """Each launch of a source as a point, found once."""
     return select.held(bundle, ("points", level), lambda: launch_points(bundle, level=level))
 

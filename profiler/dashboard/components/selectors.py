@@ -189,7 +189,7 @@ def configurations(bundle: Bundle) -> pd.DataFrame:
 
 def rows_of(bundle: Bundle) -> list[dict]:
     """The same as records: choosing among few rows needs no table."""
-    return configurations(bundle).to_dict("records")
+    return bundle.once(configurations).to_dict("records")
 
 
 def default_shape(distinct: Sequence[dict], rows: Sequence[dict]) -> str:

@@ -12,7 +12,7 @@ if len(sources) < 2:
         boxes.missing(text.COMPARE_NEEDS_TWO, text.COMPARE_NEEDS_TWO_REMEDY)
     boxes.end()
 bundles = {source.label: store.load(source) for source in sources}
-known = {source.label: store.derive(source, selectors.configurations) for source in sources}
+known = {source.label: store.load(source).once(selectors.configurations) for source in sources}
 with st.container(horizontal=True, vertical_alignment="bottom"):
     view = selectors.common_shape(bundles, known)
     counted = rooflines.levels_of(sources, whole=view is not None)
