@@ -15,7 +15,7 @@ from streamlit.runtime import Runtime
 from profiler.dashboard import store
 from profiler.errors import FlashScopeError
 
-QUIET_SECONDS = 0.3        # nobody clicked for so long
+QUIET_SECONDS = 1.0        # nobody clicked for so long
 MOST_BYTES = 5_000_000     # of files: larger sources are read when somebody asks for them
 Step = Callable[[], Any]
 
