@@ -377,8 +377,9 @@ def _descriptor(tensor: torch.Tensor, rows: int, head_dim: int) -> TensorDescrip
 
 
 @lru_cache(maxsize=64)
-def _table(device: torch.device, *tiles: Any) -> torch.Tensor:
-    """The words of each program's tiles, (programs, longest + 1) int64, each row ended by -1."""
+def table_of(device: torch.device, *tiles: Any) -> torch.Tensor:
+    """The words of each program's tiles, of hopper_plan.tile_lists: (programs, longest + 1) int64, each row ended by
+    -1."""
     lists, _ = tile_lists(*tiles)
     width = max(map(len, lists)) + 1
     return torch.tensor([words + [-1] * (width - len(words)) for words in lists], dtype=torch.int64, device=device)
@@ -392,7 +393,7 @@ def launch(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor,
     nk = k.shape[2]
     lowest, highest = nk - nq - left if left >= 0 else None, nk - nq + right if right >= 0 else None
     tiles = -(-nq // config.block_m) * batch * heads
-    table = _table(q.device, batch, heads, nq, nk, config.block_m, config.block_n, lowest, highest,
+    table = table_of(q.device, batch, heads, nq, nk, config.block_m, config.block_n, lowest, highest,
                    group_of(q, k, config), min(processors, tiles))
     arguments = [*_descriptors(q, k, v, out, config), lse, table, table.shape[1], heads, nq, nk, lowest or 0,
                  highest or 0, scale * LOG2_E, table, table, out, config]

@@ -2,8 +2,11 @@
 
 No length is read on the host: `list_tiles` finds every tile's place in one order, longest first and those of one length
 by groups of heads, and deals them out forth and back, so that each program of kernels.hopper walks a list as it does
-for a plain call. Balance by simulation, 16,384 tokens in sequences of 1,024 to 8,192, 16 heads, mean and worst of 20
-draws: full 0.98 and 0.95, causal 0.99 and 0.99; longest first inside groups of 4 heads: 0.93 and 0.87, 0.70 and 0.61.
+for a plain call. Where there are as many tokens as sequences of the greatest length, the list is the plain call's of
+as many batch elements: all have that length, or else some tiles have no rows.
+
+Balance by simulation, 16,384 tokens in sequences of 1,024 to 8,192, 16 heads, mean and worst of 20 draws: full 0.98 and
+0.95, causal 0.99 and 0.99; longest first inside groups of 4 heads: 0.93 and 0.87, 0.70 and 0.61.
 """
 
 from __future__ import annotations
@@ -15,13 +18,14 @@ import torch
 import triton
 import triton.language as tl
 
-from kernels.hopper_plan import HEAD_BITS, ROW_BITS, Config, head_group
+from kernels.hopper_plan import HEAD_BITS, ROW_BITS, Config, group_of, head_group
 from kernels.hopper_plan import choose as choose_plain
 from kernels.hopper_plan import supports as supports_plain
 from kernels.options import Options
 
 HEAD_SHIFT, SEQUENCE_SHIFT = tl.constexpr(ROW_BITS), tl.constexpr(ROW_BITS + HEAD_BITS)
-BLOCKS, SEQUENCES = 32, 32  # tiles a program of `list_tiles` places, and sequences that it compares them with at a time
+# Of a program of `list_tiles`: tiles and heads that it places, and sequences that it compares the tiles with at a time.
+BLOCKS, HEADS, SEQUENCES = 32, 4, 32
 
 
 @triton.jit
@@ -44,10 +48,11 @@ def _no_longer(blocks, nk, highest, cost, BLOCK_M: tl.constexpr, BLOCK_N: tl.con
 
 @triton.jit(do_not_specialize=["sequences", "heads", "group", "programs", "width", "longest", "right"])
 def list_tiles(cu_q, cu_k, table, sequences, heads, group, programs, width, longest, right, BLOCK_M: tl.constexpr,
-               BLOCK_N: tl.constexpr, CAUSAL: tl.constexpr, BLOCKS: tl.constexpr, SEQUENCES: tl.constexpr):
-    """BLOCKS tiles of one sequence into table (programs, width), words as kernels.hopper_plan.pack; the programs after
-    the last sequence's write the -1 behind each list. group: heads, a divisor of `heads`, that are worked on together
-    where tiles cost the same."""
+               BLOCK_N: tl.constexpr, CAUSAL: tl.constexpr, BLOCKS: tl.constexpr, SEQUENCES: tl.constexpr,
+               HEADS: tl.constexpr):
+    """BLOCKS tiles of one sequence in HEADS heads into table (programs, width), words as kernels.hopper_plan.pack; the
+    programs after the last sequence's write the -1 behind each list. group: heads, a divisor of `heads`, that are
+    worked on together where tiles cost the same."""
     sequence = tl.program_id(0)
     block = tl.program_id(1) * BLOCKS + tl.arange(0, BLOCKS)
     blocks, nk, shift = _lengths(cu_q, cu_k, sequence, sequences, longest, BLOCK_M)
@@ -69,13 +74,15 @@ def list_tiles(cu_q, cu_k, table, sequences, heads, group, programs, width, long
         alike += tl.sum(upto - shorter, 1)
         inside += tl.sum(tl.where(other[None, :] < sequence, upto - shorter, 0), 1)
     if sequence == sequences:
-        for start in range(total * heads + tl.program_id(1) * BLOCKS, programs * width, tl.num_programs(1) * BLOCKS):
+        first = tl.program_id(1) * tl.num_programs(2) + tl.program_id(2)
+        others = tl.num_programs(1) * tl.num_programs(2)
+        for start in range(total * heads + first * BLOCKS, programs * width, others * BLOCKS):
             free = start + tl.arange(0, BLOCKS)
             turn = free // programs
             column = tl.where(turn % 2 == 0, free % programs, programs - 1 - free % programs)
             tl.store(table + column * width + turn, tl.full([BLOCKS], -1, tl.int64), mask=free < programs * width)
     else:
-        for head in range(0, heads):
+        for head in range(tl.program_id(2) * HEADS, tl.minimum(heads, (tl.program_id(2) + 1) * HEADS)):
             index = before * heads + (head // group * alike + inside) * group + head % group
             turn = index // programs
             column = tl.where(turn % 2 == 0, index % programs, programs - 1 - index % programs)
@@ -90,11 +97,29 @@ def tile_table(cu_q: torch.Tensor, cu_k: torch.Tensor, tokens: int, longest: int
     sequences = len(cu_q) - 1
     most = (tokens // config.block_m + sequences) * heads
     table = torch.empty(programs, -(-most // programs) + 1, dtype=torch.int64, device=cu_q.device)
-    grid = (sequences + 1, max(1, -(-longest // (config.block_m * BLOCKS))))
+    grid = (sequences + 1, max(1, -(-longest // (config.block_m * BLOCKS))), -(-heads // HEADS))
     list_tiles[grid](cu_q, cu_k, table, sequences, heads, group, programs, table.shape[1], longest, right,
                      BLOCK_M=config.block_m, BLOCK_N=config.block_n, CAUSAL=config.causal, BLOCKS=BLOCKS,
-                     SEQUENCES=SEQUENCES, num_warps=4)
+                     SEQUENCES=SEQUENCES, HEADS=HEADS, num_warps=4)
     return table
+
+
+def _tiles(q: torch.Tensor, k: torch.Tensor, cu_q: torch.Tensor, cu_k: torch.Tensor, max_q: int, max_k: int,
+           programs: int, config: Config, options: Options) -> torch.Tensor:
+    """The table of a call: the plain one where all sequences are alike, else listed on the device."""
+    from kernels import hopper
+
+    (tokens, heads, head_dim), sequences = q.shape, len(cu_q) - 1
+    if tokens != sequences * max_q or len(k) != sequences * max_k:
+        group = head_group(heads, 2 * len(k) * head_dim * q.element_size() // config.group)
+        return tile_table(cu_q, cu_k, tokens, max_q, heads, group, programs, config, options.right)
+    group = group_of(*(torch.empty((sequences, x.shape[1], n, head_dim), dtype=x.dtype, device="meta")
+                       for x, n in ((q, max_q), (k, max_k))), config)
+    lowest, highest = (None if side < 0 else max_k - max_q + sign * side
+                       for side, sign in ((options.left, -1), (options.right, 1)))
+    tiles = -(-max_q // config.block_m) * sequences * heads
+    return hopper.table_of(q.device, sequences, heads, max_q, max_k, config.block_m, config.block_n, lowest, highest,
+                           group, min(programs, tiles))
 
 
 def _as_batch(x: torch.Tensor) -> torch.Tensor:
@@ -130,16 +155,14 @@ def forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cu_q: torch.Tenso
     float32. cu_q, cu_k: (S + 1,) int32; max_q, max_k: at least the longest. config: by default what `choose` gives."""
     from kernels import hopper
 
-    tokens, heads, head_dim = q.shape
-    out, lse = q.new_empty(q.shape), q.new_empty((heads, tokens), dtype=torch.float32)
+    out, lse = q.new_empty(q.shape), q.new_empty((q.shape[1], len(q)), dtype=torch.float32)
     if out.numel() == 0 or max_q == 0 or len(k) == 0:
         return out.zero_(), lse.fill_(-math.inf)
     if config is None:
         config = choose(q, k, max_k, options, alike=are_alike(cu_q, cu_k, max_q, max_k))
     programs = torch.cuda.get_device_properties(q.device).multi_processor_count
-    group = head_group(heads, 2 * len(k) * head_dim * q.element_size() // config.group)
     with torch.cuda.device(q.device):
-        table = tile_table(cu_q, cu_k, tokens, max_q, heads, group, programs, config, options.right)
+        table = _tiles(q, k, cu_q, cu_k, max_q, max_k, programs, config, options)
         grid, arguments, settings = hopper.packed_launch(
             *(_as_batch(x) for x in (q, k, v, out)), lse, cu_q, cu_k, table, config, scale=scale, left=options.left,
             right=options.right)

@@ -65,6 +65,21 @@ def test_programs_are_done_together(causal, seed):
     assert sum(busy) / 132 / max(busy) >= (0.97 if causal else 0.94), lengths
 
 
+def test_sequences_of_one_length_are_dealt_like_a_batch(monkeypatch):
+    """3 sequences of 300 tokens: the lists of a plain causal call with batch 3; with one token fewer, the device's."""
+    from kernels import hopper
+
+    monkeypatch.setattr(hopper_varlen, "tile_table", lambda *_: "listed on the device")
+    q, cu = torch.zeros(900, 4, 128, dtype=torch.bfloat16), torch.tensor([0, 300, 600, 900], dtype=torch.int32)
+    config, options = configured(True), Options(right=0)
+    table = hopper_varlen._tiles(q, q, cu, cu, 300, 300, 7, config, options)
+    batch = torch.zeros(3, 4, 300, 128, dtype=torch.bfloat16)
+    *_, arguments, _ = hopper.launch(batch, batch, batch, batch, torch.zeros(3, 4, 300), config, scale=1.0, right=0,
+                                     processors=7)
+    assert table is arguments[5]
+    assert hopper_varlen._tiles(q[1:], q[1:], cu, cu, 300, 300, 7, config, options) == "listed on the device"
+
+
 def test_sequences_of_as_many_queries_as_keys_need_no_second_mask():
     q, k = torch.zeros(10, 4, 128, dtype=torch.bfloat16), torch.zeros(10, 2, 128, dtype=torch.bfloat16)
     causal, full = Options(right=0), Options()
