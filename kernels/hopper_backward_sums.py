@@ -88,8 +88,9 @@ def prepare(OUT, DO, LSE, DLSE, STATS, DELTA, DQ_SUM, ob, oh, on, db, dh, dn, H,
 
     A row without keys, and the padding, get -inf, which makes their P zero. OUT, DO: strides of batch, head, token."""
     blocks = NQP // ROWS
-    bh = tl.program_id(0) // blocks
-    rows = tl.program_id(0) % blocks * ROWS + tl.arange(0, ROWS)
+    program = tl.num_programs(0) - 1 - tl.program_id(0)  # the first heads last: their sums start in the L2
+    bh = program // blocks
+    rows = program % blocks * ROWS + tl.arange(0, ROWS)
     b, h = (bh // H).to(tl.int64), (bh % H).to(tl.int64)
     c = tl.arange(0, D)
     inside = (rows < NQ)[:, None] & (c < HEAD)[None, :]
@@ -118,8 +119,9 @@ def finish(DQ_SUM, DQ, NQ, NQP, scale, HEAD: tl.constexpr, D: tl.constexpr, BM: 
     if EARLY:
         gdc_wait()
     blocks = NQP // 64
-    bh = (tl.program_id(0) // blocks).to(tl.int64)
-    row = tl.program_id(0) % blocks * 64
+    program = tl.num_programs(0) - 1 - tl.program_id(0)  # the last heads first: their sums are in the L2
+    bh = (program // blocks).to(tl.int64)
+    row = program % blocks * 64
     r = tl.arange(0, 64)[:, None]
     c = tl.arange(0, D)[None, :]
     if ATOMIC_ORDER:
