@@ -84,6 +84,7 @@ def _query_tile(w):
         bh, block = block_of_program(blocks, w.together)
     else:
         bh, block = gl.program_id(0) // blocks, gl.program_id(0) % blocks
+    bh = gl.num_programs(0) // blocks - 1 - bh  # the last heads first: the kernel before ends with them
     m0 = (blocks - 1 - block) * w.QUERIES
     first = w.NK * 0
     last = gl.cdiv(w.NK, w.BN)
