@@ -211,25 +211,50 @@ def parameters(tuning: Tuning) -> dict[str, Any]:
     return asdict(tuning)
 
 
-# Measured: one H200, Triton 3.6, torch 2.11, bfloat16, 16,384 tokens in all, hidden size 2048, L2 flushed. TFLOP/s at
-# N 1k / 4k / 16k, in brackets over FlashAttention-4 (4.0.0b36), the fastest peer in every cell.
-#                        one pass                                     two passes
-#   head size 128, full  451 / 611 / 665   (0.907 / 0.959 / 0.966)    417 / 533 / 566   (0.839 / 0.836 / 0.823)
-#   causal               311 / 518 / 649   (0.850 / 0.922 / 0.955)    296 / 458 / 554   (0.810 / 0.816 / 0.815)
-#   head size 64, full   393 / 530 / 552   (0.893 / 0.954 / 0.979)    327 / 443 / 489   (0.744 / 0.796 / 0.867)
-#   causal               262 / 454 / 562   (0.814 / 0.911 / 0.960)    236 / 393 / 469   (0.733 / 0.788 / 0.801)
-# What limits it. N 1k: prepare (72 us) and finish (53 us) are 14 to 16 % of the time, causal 19 to 23 %; at 4k 5 to 9,
-# at 16k 1 to 3 %. Both run near the bandwidth of HBM (derived: 268 and 201 MB, 134 of each the float32 workspace).
-# Causal: hidden pairs in the blocks of the diagonal, 12 % more products at 1k, 3 % at 4k (derived). N 16k, head size
-# 128: the products run at 0.84 of the rate of one of 8192 cubed (788 TFLOP/s); a step is a chain through exponentials,
-# dS in shared memory and dQ that two warpgroups do not hide. Two passes: 7 products for 5, at 0.83 to 0.95 of one pass.
-# Next: prepare, keys and finish by groups of heads whose workspace stays in L2, each started under the end of the one
-# before; 80 queries a step at head size 128, which needs blocks of Gluon that are no power of two.
+# Measured: one H200, Triton 3.6, torch 2.11, 16,384 tokens in all, hidden size 2048, L2 flushed (data/
+# h200-peers-backward). TFLOP/s at N 1k / 4k / 16k, in brackets over FlashAttention-4 (4.0.0b36), the fastest peer in
+# every cell; of two passes also over cuDNN, whose sums have no order. At N 16k all are at the power limit and vary by
+# 10 %; another H200 gave 0.966 and 0.955 there at head size 128 before the last three changes below.
+#                            one pass                                   two passes
+#   bfloat16, 128, full      486 / 617 / 623 (0.977 / 0.968 / 0.928)    482 / 548 / 562 (cuDNN: 1.077 / 0.964 / 1.004)
+#   causal                   344 / 552 / 615 (0.939 / 0.985 / 0.928)    340 / 498 / 537 (1.073 / 1.026 / 0.974)
+#   head size 64, full       406 / 538 / 556 (0.919 / 0.970 / 0.986)    372 / 462 / 476 (0.996 / 1.006 / 1.035)
+#   causal                   277 / 473 / 550 (0.857 / 0.950 / 0.950)    252 / 412 / 470 (1.000 / 1.060 / 1.060)
+#   float16, 128, full       475 / 598 / 607 (0.962 / 0.960 / 0.914)    469 / 526 / 535 (1.071 / 0.951 / 0.959)
+#   causal                   340 / 539 / 599 (0.944 / 0.985 / 0.929)    337 / 482 / 523 (1.074 / 1.016 / 0.979)
+#   head size 64, full       406 / 525 / 532 (0.930 / 0.974 / 0.971)    370 / 446 / 464 (0.991 / 0.996 / 1.069)
+#   causal                   277 / 469 / 555 (0.865 / 0.968 / 0.978)    251 / 404 / 458 (0.998 / 1.038 / 1.030)
+# What limits it. N 1k: prepare (71 us) and finish (52 us) are 17 % of the time, causal 24 %; at 4k 5 to 10, at 16k 1 to
+# 3. Both run at 3.8 TB/s (derived: 268 and 201 MB, 134 of each the float32 workspace), whatever their rows and warps. A
+# program costs 5.6 us beside its steps of 1.96 us at head size 128 (fitted to N 1k and 4k). Two passes: 7 products for
+# 5, at 767 TFLOP/s executed at 4k. N 16k: power; where a tile begins makes no difference (strides of 0 to 129 blocks:
+# 603 to 615). Next: 80 queries a step at head size 128, which needs blocks of Gluon that are no power of two; for two
+# passes the statistics in the kernel of dQ.
 #
-# What was tried: TFLOP/s at N 4096, full / causal, with every form of a group in one process; differences below 3 % are
-# noise. A schedule is the order of a step: 0 has nothing in flight over the loop's edge; 1 sends dQ off under dK; 2
-# sends it off under the next scores; 3 makes the next P under dQ, and lets the consumers be a block apart. "-": not
-# predicted, or not measured.
+# The last changes, TFLOP/s at N 4096, head size 128 full / causal, 64 full / causal, each beside the form before:
+#                                                 predicted             measured
+#   gradients leave by TMA, not from registers    4.6 us a program      615 -> 622 / 521 -> 531, 530 -> 534 / 453 -> 463
+#     two passes                                  -                     529 -> 539 / 461 -> 478, 440 -> 439 / 394 -> 408
+#   heads take turns, the longest blocks first    -6.6 % of keys,       531 -> 558, 456 -> 468; two or three heads'
+#                                                 simulated             blocks at once: 550 and 552
+#   K and Q before V and dO; each kernel under    0.3 us a program;     622 -> 629, 534 -> 542; two passes 539 -> 553 /
+#     the end of the one before                   the tail of keys      478 -> 506, 439 -> 462 / 408 -> 412
+#   two passes: keys goes on to its next tile,    3.6 us a program      at 1k 464 -> 484, 351 -> 371; at 4k 0.964 to
+#     loaded under the one before                                       0.966 -> 0.968 of cuDNN
+#   prepare and finish from the other end         0.7 % (L2)            none seen
+# and lost:
+#   the loading warps prepare the units of later  +4 %                  610 -> 554 / 517 -> 492, 527 -> 482 / 452 ->
+#     programs and finish those of earlier ones                         403: 3 us a unit in 24 registers, loads late
+#   dQ in one order by rounds: launches of a few  1.07 of cuDNN         363 / 339, 346 / 321: all heads at work at once,
+#     tiles of every head, a workspace for each                         so that queries and workspace come from HBM
+#   dQ's kernel: 64 keys, 3 or 4 stages; three    -                     546 -> 541 / 504 -> 500; 541 to 542 / 501 to 503
+#     consumers of 64 keys
+#   three or four stages in keys of two passes    -                     546 -> 546 / 504 -> 504, 454 -> 458 / 411 -> 411
+#
+# What was tried before: TFLOP/s at N 4096, full / causal, with every form of a group in one process; differences below
+# 3 % are noise. A schedule is the order of a step: 0 has nothing in flight over the loop's edge; 1 sends dQ off under
+# dK; 2 sends it off under the next scores; 3 makes the next P under dQ, and lets the consumers be a block apart. "-":
+# not predicted, or not measured.
 #   head size 128                                 predicted               measured
 #   reduce, schedule 0                            -                       - / 481
 #   reduce, schedule 1                            -                       529 / 477
@@ -261,5 +286,5 @@ def parameters(tuning: Tuning) -> dict[str, Any]:
 #   ordered, 2 (full) or 8 (causal) steps apart   -                       463 / 356
 #   ordered, 4 steps apart                        -                       465 / 360
 #   ordered, 4 steps apart, fenced                -                       406 / 320
-# Seen in machine code only: P of 16 bits between steps (417 instructions a step for 388), and one program a
-# multiprocessor with lists of tiles (627 instructions, 54 of them on local memory).
+# Seen in machine code only: P of 16 bits between steps (417 instructions a step for 388), and for one pass one program
+# a multiprocessor with lists of tiles (627 instructions, 54 of them on local memory).

@@ -196,18 +196,28 @@ def tile_lists(batch: int, heads: int, nq: int, nk: int, block_m: int, block_n: 
 
 # Measured: one H200, Triton 3.6, torch 2.11, 16,384 tokens in all, hidden size 2048, L2 flushed. TFLOP/s, in brackets
 # over the best of cuDNN, FlashAttention-3 (fa3_fwd 0.0.3) and FlashAttention-4 (4.0.0b36):
-#                         N 1k         4k           16k          float16 at 4k  16k
-#   head size 128, full   638 (1.021)  750 (1.031)  771 (1.020)  720 (1.044)    731 (1.016)
-#   causal                493 (1.035)  713 (1.038)  783 (1.039)  686 (1.114)    748 (1.086)
-#   head size 64, full    487 (1.117)  582 (1.068)  616 (1.023)  550 (1.025)    584 (1.001)
-#   causal                366 (1.097)  514 (1.059)  600 (1.042)  501 (1.086)    571 (1.024)
+#                  bfloat16 N 1k  4k           16k          float16 1k   4k           16k
+#   128, full      638 (1.021)    750 (1.031)  771 (1.020)  623 (1.066)  714 (1.046)  717 (1.023)
+#   causal         493 (1.035)    713 (1.038)  783 (1.039)  484 (1.164)  687 (1.110)  747 (1.082)
+#   64, full       487 (1.117)    582 (1.068)  616 (1.023)  430 (0.998)  553 (1.036)  576 (0.997)
+#   causal         366 (1.097)    514 (1.059)  600 (1.042)  349 (1.057)  504 (1.095)  567 (1.022)
 # The best peer is FlashAttention-3 in bfloat16 at head size 128 and at 64 causal 4k; cuDNN at 64 1k; else
 # FlashAttention-4 (this build of FlashAttention-3 has no float16). By switch, at N 4k, bfloat16, full / causal:
 #                         flash2     all off    turns      and overlap  and fixed
 #   head size 128         531 / 507  673 / 631  669 / 634  686 / 669    746 / 709
 #   head size 64          485 / 440  508 / 455  515 / 463  546 / 433    582 / 514
-# Packed sequences (1,024, 5,003, 2,048, 8,191 and 118 tokens), head size 128, full: 716, 0.981 of FlashAttention-3; 684
-# without `ahead`; flash2 166. Causal: not measured.
+# Beside the plain forward of the same process, per visible pair, head size 128 / 64 (data/h200-shapes, -half; FA4 is
+# FlashAttention-4, beside its own plain forward):
+#   32 query heads, 8 key heads, N 4k and 16k     1.00 to 1.05 / 1.00 to 1.02
+#   window of 1023 keys to the left, N 4k; 16k    0.74 / 0.71; 0.68 / 0.62      FA4 0.78 / 0.73; 0.71 / 0.61
+#   4095 to the left, 16k                         0.89 / 0.82                   FA4 0.93 / 0.89
+#   1023 to both sides, 16k                       0.75 / 0.63                   FA4 0.83 / 0.74
+#   packed, four of 4,096 tokens, full; causal    0.97 / 0.94; 0.85 / 0.91      causal in the batch's order: 0.96
+#                                                                               (float16, head size 128)
+#   packed, 117 to 8,192 tokens, beside N 4k      0.97 / 0.99; 0.93 / 0.98      beside 16k 0.95 / 0.92; 0.85 / 0.84
+# A tile of 128 queries has nine blocks for the eight of a window of 1023 (0.89 at most), with masks at both ends, and
+# costs about one more to begin and end. The packed lists balance, but causal ones hold more of K and V at a time than
+# the L2 does.
 # What limits it. Head size 128, 4k and 16k: the products, at 0.95 and 0.98 of the rate of one of 8192 cubed (789
 # TFLOP/s), causal at 0.90 and 0.99; at 16k full under the power cap (1,845 MHz). Head size 64: the softmax, with
 # exponentials at 0.59 of their rate at most (derived) and products at 0.78. N 1k: a tile is 8 blocks and costs about

@@ -30,10 +30,10 @@ def test_the_table_is_the_recorded_profile(head_dim, readme):
 
 
 def rate(timings, name: str, head_dim: int, mask: str, n: int, flops: int) -> str:
-    """TFLOP/s of one implementation, half of the FLOPs when causal; – where it was not timed."""
+    """TFLOP/s of one implementation in bf16, half of the FLOPs when causal; – where it was not timed."""
     fixed = timings["parameters"].fillna("").str.contains('"deterministic":true', regex=False)
     found = timings[timings["implementation"].eq(name) & timings["head_dim"].eq(head_dim) & timings["mask"].eq(mask)
-                    & timings["nq"].eq(n) & timings["median_ns"].notna() & ~fixed]
+                    & timings["dtype"].eq("bf16") & timings["nq"].eq(n) & timings["median_ns"].notna() & ~fixed]
     if found.empty:
         return "–"
     row = found.iloc[0]
