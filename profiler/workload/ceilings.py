@@ -31,11 +31,12 @@ SLOW_MATMULS = {"fp32": torch.float32, "fp64": torch.float64}  # only where a co
 
 @dataclass(frozen=True)
 class Burst:
-    """Median seconds of one call, and what the sensors said in the middle of all calls: None where they say nothing."""
+    """Median seconds of one call, and the clock in the middle of all calls: None where no sensor says it.
+
+    No power: a burst is over before NVML's value changes (an H200's was that of the rest, 127 W, under 793 TFLOP/s)."""
 
     seconds: float
     sm_clock_hz: float | None = None
-    power_w: float | None = None
 
 
 @functools.cache
@@ -61,9 +62,9 @@ def burst(call: Callable[[], Any], rest_s: float = 0.0) -> Burst:
         call()
         mark.record()
     marks[CALLS // 2].synchronize()
-    clock, power = sensors().clock_hz(), sensors().power_now_w()
+    clock = sensors().clock_hz()
     marks[-1].synchronize()
-    return Burst(statistics.median(a.elapsed_time(b) for a, b in itertools.pairwise(marks)) / 1e3, clock, power)
+    return Burst(statistics.median(a.elapsed_time(b) for a, b in itertools.pairwise(marks)) / 1e3, clock)
 
 
 def measure(dtypes: Collection[str] = ()) -> Iterator[dict[str, Any]]:
@@ -80,12 +81,10 @@ def measure(dtypes: Collection[str] = ()) -> Iterator[dict[str, Any]]:
 
 
 def entry(quantity: str, amount: float, unit: str, how: str, took: Burst) -> dict[str, Any]:
-    """``amount`` of one call over the time it took, and the clock and the power at which that was."""
-    said = [f"{took.sm_clock_hz / 1e6:.0f} MHz"] if took.sm_clock_hz else []
-    said += [f"{took.power_w:.0f} W"] if took.power_w else []
-    how = f"{how}, median of {CALLS}" + (f", at {' and '.join(said)}" if said else "")
+    """``amount`` of one call over the time it took, and the clock at which that was."""
+    how = f"{how}, median of {CALLS}" + (f", at {took.sm_clock_hz / 1e6:.0f} MHz" if took.sm_clock_hz else "")
     found = {"quantity": quantity, "value": amount / took.seconds, "unit": unit, "kind": "measured", "how": how,
-             "sm_clock_hz": took.sm_clock_hz, "power_w": took.power_w}
+             "sm_clock_hz": took.sm_clock_hz}
     return {name: value for name, value in found.items() if value is not None}
 
 

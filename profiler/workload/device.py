@@ -61,14 +61,6 @@ class Sensors:
         milliwatts = self._read("nvmlDeviceGetPowerUsage")
         return None if milliwatts is None else milliwatts / 1e3
 
-    def power_now_w(self) -> float | None:
-        """Without the average over a second that ``power_w`` is on GPUs since Ampere, where NVML has it."""
-        with contextlib.suppress(Exception):  # an NVML or a package that does not know the field, a GPU without it
-            (field,) = self._nvml.nvmlDeviceGetFieldValues(self._handle, [self._nvml.NVML_FI_DEV_POWER_INSTANT])
-            if field.nvmlReturn == 0 and field.value.uiVal:
-                return field.value.uiVal / 1e3
-        return self.power_w()
-
     def temperature_c(self) -> float | None:
         degrees = self._read("nvmlDeviceGetTemperature", 0)  # 0: NVML_TEMPERATURE_GPU
         return None if degrees is None else float(degrees)

@@ -105,7 +105,7 @@ def test_provenance_and_report(made):
         "dram_copy_bytes_per_s", "dram_read_bytes_per_s", "dram_write_bytes_per_s", "l2_read_bytes_per_s",
         "exponentials_per_s", "matmul_bf16_flops_per_s", "matmul_fp16_flops_per_s", "matmul_tf32_flops_per_s",
     }
-    assert all(entry["sm_clock_hz"] > 0 and entry["power_w"] > 0 for entry in made.profile["ceilings"])
+    assert all(entry["sm_clock_hz"] > 0 for entry in made.profile["ceilings"])
     assert ceilings["l2_read_bytes_per_s"] > ceilings["dram_read_bytes_per_s"]
     # 16 exponentials a cycle and SM at most; no GPU runs above its greatest clock.
     gpu = made.profile["gpu"]
