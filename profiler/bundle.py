@@ -89,6 +89,12 @@ class Bundle:
             return self.metrics.iloc[numbers.searchsorted(launch, "left"):numbers.searchsorted(launch, "right")]
         return self.metrics[numbers == launch]
 
+    def described(self, profile: dict[str, Any]) -> Bundle:
+        """The same tables under a profile that says more of where they come from; what was computed of them stays."""
+        out = replace(self, profile=profile)
+        out.__dict__["_once"] = self.__dict__.setdefault("_once", {})
+        return out
+
     def once(self, function: Callable[[Bundle], T]) -> T:
         """``function`` of this bundle, computed once and kept with it; read the result, never change it."""
         kept: dict[Any, Any] = self.__dict__.setdefault("_once", {})

@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from profiler.evidence import HOLDS
 from profiler.export import look, plates, reveal
 from profiler.export.chapters import ATTENTION, REPORT, Chapter
 from profiler.export.screens import Scene
-from profiler.figures import canvas, labels, units
+from profiler.figures import canvas, heading, labels, units
 from profiler.figures.style import THEMES
 from profiler.spec import DIRECTIONS, AttentionShape
 
@@ -61,8 +61,9 @@ class Plan:
 class Figures(Mapping[str, go.Figure]):
     """A figure by theme; one that nobody has asked for is not drawn yet."""
 
-    def __init__(self, draw: Callable[[str], go.Figure], light: go.Figure) -> None:
-        self._draw, self._drawn = draw, {"light": light}
+    def __init__(self, draw: Callable[[str], go.Figure]) -> None:
+        self._draw: Callable[[str], go.Figure] = draw
+        self._drawn: dict[str, go.Figure] = {}
 
     def __getitem__(self, theme: str) -> go.Figure:
         if theme not in self._drawn and theme in THEMES:
@@ -176,27 +177,26 @@ def _screen(chapter: Chapter, scene: Scene, pick: Pick) -> Screen | Dropped:
             return Dropped(
                 chapter.id, chapter.topic, f"“{claim.statement}” {VERDICT[claim.verdict]} here. {claim.sentence}"
             )
-    light = chapter.draw(scene, "light")
-    if not len(canvas.to_frame(light)):
-        words = {note.name: canvas.plain(note.text) for note in light.layout.annotations}
-        return Dropped(chapter.id, chapter.topic, f"{words['title']}. {words['subtitle']}")
+    head = heading.of(lambda: chapter.draw(scene, "light"))
+    if head.empty:
+        return Dropped(chapter.id, chapter.topic, f"{head.title}. {head.subtitle}")
     title = pick.title or (chapter.title(scene) if chapter.title else "")
     base = os.environ.get(ADDRESS)
 
-    def dressed(figure: go.Figure) -> go.Figure:
+    def draw(theme: str) -> go.Figure:
+        figure = chapter.draw(scene, theme)
         if title:
             reveal.retitle(figure, title)
         if base:
             reveal.link(figure, view(base, scene, chapter))
         return figure
 
-    figures = Figures(lambda theme: dressed(chapter.draw(scene, theme)), dressed(light))
     notes = (chapter.note, *(claim.sentence for claim in needed))
     return Screen(
         chapter.id,
         chapter.topic,
-        canvas.title(figures["light"]),
-        figures,
+        title or head.title,
+        Figures(draw),
         chapter.steps(scene),
         tuple(note for note in notes if note),
         chapter.claims,
@@ -239,10 +239,8 @@ def _left_out(bundle: Bundle, gone: Sequence[Dropped]) -> Screen:
         rows = [*rows[:6], plates.Line(f"And {len(rest)} more", "The manifest lists them all.")]
     foot = canvas.foot(bundle.profile, "nothing here is measured", bundle.launches)
     title = f"This data does not carry {units.whole(len(gone))} of the screens"
-    figures = {
-        theme: plates.sentences(title, "Left out, and why. Nothing else was made up in their place.", rows, foot, theme)
-        for theme in THEMES
-    }
+    about = "Left out, and why. Nothing else was made up in their place."
+    figures = Figures(lambda theme: plates.sentences(title, about, rows, foot, theme))
     return Screen(LEFT_OUT, "what is left out", title, figures, (), tuple(f"{d.topic}: {d.why}" for d in gone))
 
 
@@ -253,8 +251,8 @@ def _look(bundle: Bundle, scene: Scene, base: str) -> Screen | Dropped:
         code = look.modules(address)
     except ImportError:
         return Dropped(LOOK, topic, f"the code is drawn by the package segno, which is not installed. {look.REMEDY}")
-    figures = {theme: look.figure(bundle, address, code, theme) for theme in THEMES}
-    return Screen(LOOK, topic, canvas.title(figures["light"]), figures, (), (address,))
+    figures = Figures(lambda theme: look.figure(bundle, address, code, theme))
+    return Screen(LOOK, topic, heading.of(lambda: figures["light"]).title, figures, (), (address,))
 
 
 def _shape(label: str, shapes: dict[str, AttentionShape]) -> AttentionShape:
@@ -313,7 +311,7 @@ def marked(bundle: Bundle, folder: Path | None) -> Bundle:
     if len(clocks):
         clock = f"SM clock {units.clock(clocks.astype(float).median())} (median)"
         profile["clock_control"] = f"{profile['clock_control']}, {clock}" if profile.get("clock_control") else clock
-    return replace(bundle, profile=profile)
+    return bundle.described(profile)
 
 
 @lru_cache(maxsize=32)

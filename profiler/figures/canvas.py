@@ -16,7 +16,7 @@ from typing import Any
 import pandas as pd
 import plotly.graph_objects as go
 
-from profiler.figures import labels, units
+from profiler.figures import heading, labels, units
 from profiler.figures.place import Frame, Placement, Placer, text_height, text_width, wrap
 from profiler.figures.style import Size, Theme, size_of, template, theme_of
 
@@ -102,6 +102,7 @@ def new(title: str, subtitle: str, foot: str, theme: str, size: str, *, left: fl
     left, right: pixels that labels beside the plot need. above: lines of body text between head and plot. axis: whether
     a titled x axis lies below.
     """
+    heading.reached(plain(title), plain(subtitle))
     t, s = theme_of(theme), size_of(size)
     room = s.narrow - 2 * s.edge
     lines = {"title": (wrap(f"<b>{title}</b>", s.title, room), s.title, t.ink),
@@ -173,6 +174,7 @@ def write(canvas: Canvas, spot: Placement | None, size: float, *, x_log: bool = 
 
 def unavailable(title: str, why: str, foot: str, theme: str, size: str) -> go.Figure:
     """The figure of data that is not there: says what is missing and draws nothing."""
+    heading.reached(plain(title), plain(why), empty=True)
     canvas = new(title, why, foot, theme, size, axis=False, height=200 if size == "page" else None)
     canvas.figure.update_xaxes(visible=False)
     canvas.figure.update_yaxes(visible=False)

@@ -116,7 +116,7 @@ def timing(bundle: Bundle, shape: AttentionShape, implementation: str, direction
 
 def held(bundle: Bundle, key: Hashable, find: Callable[[], T]) -> T:
     """What ``find`` finds in ``bundle``, found once and kept with it: every figure asks for the same few rows."""
-    kept: dict[Hashable, Any] = bundle.__dict__.setdefault("_selected", {})
+    kept: dict[Hashable, Any] = bundle.__dict__.setdefault("_once", {})
     if key not in kept:
         kept[key] = find()
     return kept[key]

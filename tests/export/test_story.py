@@ -9,6 +9,7 @@ import sys
 import numpy as np
 import pytest
 
+from profiler import bundle as bundles
 from profiler import evidence, parse
 from profiler.errors import BadInput, DamagedFile
 from profiler.export import arrange, reveal, sketches, story
@@ -16,7 +17,7 @@ from profiler.export.chapters import ATTENTION, REPORT
 from profiler.export.screens import Scene
 from profiler.export.story import Pick, Plan
 from profiler.figures import canvas
-from tests.dashboard.conftest import REPORTS
+from tests.dashboard.conftest import REPORTS, ROOT
 
 SHAPE = "B1 H16 N4096 D64 bf16 full"
 
@@ -60,6 +61,25 @@ def test_order_titles_and_shapes_of_ones_own(bundle, told):
     assert again.screens[0].title == "My own words"
     assert "My own words" in [canvas.plain(a.text) for a in again.screens[0].figure.layout.annotations]
     assert [s.shape.label() for s in again.screens] == [SHAPE, SHAPE, causal]
+
+
+@pytest.mark.parametrize("name", ["h200-evidence", "h200-backward", "h200-memory", "h200-peers"])
+def test_titles_and_gaps_are_known_before_anything_is_drawn_and_are_those_of_the_figures(name, monkeypatch):
+    drawn = []
+    finish = canvas.finish
+    monkeypatch.setattr(canvas, "finish", lambda *given: drawn.append(given) or finish(*given))
+    told = story.tell(bundles.read(ROOT / "data" / name))
+    assert drawn == []
+    for screen in told.screens:
+        assert canvas.title(screen.figure) == screen.title
+        assert len(canvas.to_frame(screen.figure))
+    chapters = {c.id: c for c in (*ATTENTION, *REPORT)}
+    scene = Scene(told.bundle, told.shape)
+    for gone in told.left_out:
+        if not chapters[gone.id].claims:
+            words = {n.name: canvas.plain(n.text) for n in chapters[gone.id].draw(scene, "light").layout.annotations}
+            assert gone.why == f"{words['title']}. {words['subtitle']}"
+    assert drawn
 
 
 def test_a_long_title_of_ones_own_pushes_the_figure_down(bundle):
