@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import streamlit as st
 
 from profiler.dashboard import ahead, state, store, text
-from profiler.dashboard.components import boxes, charts, upload
+from profiler.dashboard.components import boxes, charts, scheme, upload
 from profiler.figures import style
 
 PAGES = Path(__file__).parent / "pages"
@@ -90,7 +90,8 @@ STYLE = """<style>
 .stMainBlockContainer {{ padding: 2.4rem 2.6rem 3rem 2.6rem; }}
 h1 {{ text-wrap: balance; }}
 [data-testid="stMetricValue"] {{ font-size: 1.35rem; font-weight: 600; }}
-[data-testid="stMetricValue"] *, [data-testid="stMetricLabel"] * {{ white-space: normal; overflow: visible; }}
+.stApp :is([data-testid="stMetricValue"], [data-testid="stMetricLabel"]) * {{
+  white-space: normal !important; overflow: visible; }}
 .stApp .stMarkdown [data-testid="stCaptionContainer"] {{ opacity: 1; }}
 .stApp .stMarkdown [data-testid="stCaptionContainer"] :is(p, li) {{ color: {muted}; }}
 [data-testid="stBaseButton-primary"], [data-testid="stBaseButton-primary"] * {{ color: {on_primary}; }}
@@ -99,6 +100,8 @@ h1 {{ text-wrap: balance; }}
 [class*="st-key-dense"] :is(td, th) {{ padding: 0.3rem 0.45rem !important; font-size: 0.8rem;
   overflow-wrap: break-word; word-break: normal; }}
 [class*="st-key-dense"] table {{ width: 100%; }}
+[data-testid="stButtonGroup"] :is([role="toolbar"], [role="radiogroup"]) {{
+  flex-wrap: wrap; overflow: visible; mask: none; }}
 .fs-chart {{ width: 100%; }}
 [data-testid="stElementContainer"]:has(> .stBidiComponent) {{ overflow: visible; }}
 @media print {{ .fs-chart .svg-container {{ width: 100% !important; max-width: 100% !important; }} }}
@@ -127,6 +130,8 @@ def run(page: Any) -> None:
         with boxes.guarded():
             upload.sidebar()
         _body(page)
+        with st.sidebar:
+            scheme.watch()
     finally:
         _settle()
 

@@ -145,13 +145,14 @@ def scaling(bundle: Bundle, shape: AttentionShape, quantity: str = "dram_bytes",
     axis, unit, words = AXIS[quantity]
     drawn = data[data["value"].gt(0).fillna(False).astype(bool)]
     measured = drawn[drawn["kind"].eq("measured")]
-    how = "points measured" + (", lines predicted" if drawn["kind"].eq("predicted").any() else "") + ", slopes derived"
     counted = CONVENTION[direction] + ("" if shape.mask in ("full", "causal") else "; of a window the pairs seen")
+    slopes = {name: _slope(rows) for name, rows in measured.groupby("implementation")}
+    how = "points measured" + (", lines predicted" if drawn["kind"].eq("predicted").any() else "")
+    how += ", slopes derived" if unit != "FLOP/s" and any(map(_power, slopes.values())) else ""
     foot = canvas.foot(bundle.profile, how + (f". {counted}" if quantity == "tflops" else ""))
     if measured.empty:
         return canvas.unavailable(f"{labels.sentence(words)} over N: not available", _absent(data) or
                                   f"This source holds no measurement of {words} for this shape.", foot, theme, size)
-    slopes = {name: _slope(rows) for name, rows in measured.groupby("implementation")}
     present = [name for name in implementations if name in slopes]
     s = style.size_of(size)
     last = {name: measured[measured["implementation"].eq(name)].iloc[-1] for name in present}
@@ -178,9 +179,11 @@ def scaling(bundle: Bundle, shape: AttentionShape, quantity: str = "dram_bytes",
             placer.avoid_point(r.n, r.value, s.marker * 0.6)
         for _, line in drawn[drawn["implementation"].eq(name)].groupby("kind"):
             placer.avoid_line(line["n"].astype(float), line["value"])
-    points = [(ends[name], int(last[name]["n"]), float(last[name]["value"])) for name in ends]
-    for name, spot in zip(ends, placer.column(points, s.body, distance=1.2 * s.marker, outside=right - s.body)):
-        canvas.write(c, spot, s.body, x_log=True, y_log=True, name=name)
+    for n in sorted({int(row["n"]) for row in last.values()}, reverse=True):
+        here = [name for name in ends if last[name]["n"] == n]  # a label stands where its line ends, not farther right
+        points = [(ends[name], n, float(last[name]["value"])) for name in here]
+        for name, spot in zip(here, placer.column(points, s.body, distance=1.2 * s.marker, outside=right - s.body)):
+            canvas.write(c, spot, s.body, x_log=True, y_log=True, name=name)
     return canvas.finish(c, data)
 
 
@@ -280,7 +283,13 @@ def title(measured: pd.DataFrame, present: Sequence[str], slopes: dict[str, Any]
             return (f"At {n} = {units.whole(measured['n'].max())} {labels.implementation(fused)} is "
                     f"{units.times(a / b)} as fast as {labels.implementation(best)}, the fastest peer")
     slope = slopes[one] if one else None
-    grows = f", growing as {n}<sup>{slope.value:.2f}</sup>" if slope and slope.points > 2 and unit != "FLOP/s" else ""
+    if not slope or slope.points < 3 or unit == "FLOP/s":
+        grows = ""
+    elif abs(slope.value) < 0.005:
+        grows = "do not grow" if words.endswith("bytes") else "does not grow"
+        return f"{head} of {labels.implementation(one)} {grows} with {n}"
+    else:
+        grows = f", {'growing' if slope.value > 0 else 'falling'} as {n}<sup>{slope.value:.2f}</sup>"
     return f"{head} of {labels.implementation(one)} over {n}{grows}"
 
 

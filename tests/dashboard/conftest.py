@@ -69,7 +69,12 @@ def visit(name: str, **link: str) -> AppTest:
 
 def charts(app: AppTest) -> list[dict]:
     """Data and layout of the figures on the page."""
-    return [json.loads(json.loads(one.proto.json)["spec"]) for one in app.get("bidi_component")]
+    return [json.loads(sent["spec"]) for sent in sent_charts(app)]
+
+
+def sent_charts(app: AppTest) -> list[dict]:
+    """What the browser gets of each figure; not of the component that draws nothing."""
+    return [sent for one in app.get("bidi_component") if "spec" in (sent := json.loads(one.proto.json or "{}") or {})]
 
 
 def table(app: AppTest, heading: str) -> list[dict[str, str]]:

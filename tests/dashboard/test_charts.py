@@ -12,7 +12,7 @@ import pytest
 from profiler.dashboard.components import boxes, charts, plot, tables
 from profiler.figures import ready, style
 from profiler.figures.spreadsheet import csv
-from tests.dashboard.conftest import visit
+from tests.dashboard.conftest import sent_charts, visit
 
 
 @pytest.mark.parametrize("cell", ["=1+1", "+1", "-1+2", "@SUM(A1)", "\t=1", "\r=1", "=HYPERLINK(\"http://x\")"])
@@ -80,13 +80,18 @@ def test_a_figure_is_drawn_by_our_component_or_where_streamlit_is_older_by_its_o
     monkeypatch.setattr(plot, "OWN", own)
     app = visit("scaling")
     assert not app.exception and not app.error
-    assert (len(app.get("bidi_component")), len(app.get("plotly_chart"))) == ((1, 0) if own else (0, 1))
+    assert (len(sent_charts(app)), len(app.get("plotly_chart"))) == ((1, 0) if own else (0, 1))
     if own:
-        sent = json.loads(app.get("bidi_component")[0].proto.json)
+        sent = sent_charts(app)[0]
         spec = json.loads(sent["spec"])
         title = next(note["text"] for note in spec["layout"]["annotations"] if note["name"] == "title")
         assert sent["alt"] == title.replace("<br>", " ").removeprefix("<b>").removesuffix("</b>")
         assert sent["revision"] == spec["layout"]["datarevision"] and sent["picture"]["format"] == "svg"
+
+
+def test_a_figure_s_name_for_screen_readers_is_plain(shipped):
+    names = [sent["alt"] for sent in sent_charts(visit("memory_io"))]
+    assert len(names) == 1 and "<" not in names[0] and "N^" in names[0]
 
 
 def test_a_click_counts_for_the_figure_it_was_made_on(monkeypatch):

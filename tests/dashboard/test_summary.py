@@ -89,6 +89,7 @@ def test_without_naive_there_is_no_ratio(h):
     alone = replace(h, naive=None, ratio_by_floor=None, ratio_counted=None, speedup=None, memory_ratio=None)
     assert "×" not in summary.sentence(alone)
     assert [card.kind for card in summary.cards(alone)] == ["predicted", "missing", "missing", "measured", "measured"]
+    assert [summary.cards(alone, way)[0].basis.split("·")[0] for way in ("forward", "backward")] == ["4", "10"]
 
 
 def test_the_cards_say_how_each_number_is_known(h):

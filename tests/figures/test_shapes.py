@@ -1,13 +1,15 @@
 """A source of windows, grouped heads and packed sequences: their rates count the pairs that are seen, and nothing of
 them is taken for a plain call."""
 
+from dataclasses import replace
+
 import pytest
 
 from profiler import table
 from profiler.bundle import Bundle
 from profiler.collect import bench, suites
-from profiler.figures import labels, lengths, scaling, select
-from profiler.spec import AttentionShape, parameters_text
+from profiler.figures import canvas, labels, lengths, scaling, select, style
+from profiler.spec import AttentionShape, RunConfig, parameters_text
 from tests import synthetic
 
 RATES = {"hopper": 700e12, "flash_varlen": 680e12, "sdpa_cudnn": 600e12, "fa3": 690e12, "fa4": 650e12,
@@ -55,3 +57,25 @@ def test_the_figure_says_which_pairs_of_a_window_count():
     figure = scaling.scaling(SHAPES, AttentionShape(1, 16, 16384, 16384, 128, mask="window:4095,0"), "tflops",
                              ["hopper", "fa4"])
     assert any("of a window the pairs seen" in note.text for note in figure.layout.annotations)
+
+
+@pytest.mark.parametrize("size", ["page", "talk"])
+def test_a_label_stands_where_its_line_ends(size):
+    """Packed sequences were timed at one length; a leader from there to the end of the others would look like a line
+    of data."""
+    names = [*RATES]
+    figure = scaling.scaling(SHAPES, AttentionShape(4, 16, 4096, 4096, 128), "tflops", names, size=size)
+    body = style.size_of(size).body
+    notes = [note for note in figure.layout.annotations if note.name in names]
+    said = " ".join(note.text for note in notes)
+    assert all(labels.implementation(name) in said for name in names), "every line has its label"
+    for note in notes:
+        across, up = (note.ax or 0, note.ay or 0) if note.showarrow else (note.xshift or 0, note.yshift or 0)
+        assert abs(across) < 8 * body and abs(up) < 12 * body, (note.name, across, up)
+
+
+def test_what_stays_the_same_is_not_said_to_grow():
+    rows = [row(RunConfig("hopper", AttentionShape(16384 // n, 16, n, n, 128))) for n in (1024, 4096, 16384)]
+    flat = replace(SHAPES, timings=table.make("timings", [{**one, "peak_memory_bytes": 68_000_000} for one in rows]))
+    figure = scaling.scaling(flat, AttentionShape(4, 16, 4096, 4096, 128), "peak_memory", ["hopper"])
+    assert canvas.title(figure) == "Peak memory of FlashAttention (Hopper) does not grow with N"

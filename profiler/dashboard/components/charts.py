@@ -15,7 +15,7 @@ import streamlit as st
 from profiler.dashboard import state, store, text
 from profiler.dashboard.components import boxes, plot
 from profiler.figures import memory_kind, style
-from profiler.figures.canvas import to_frame
+from profiler.figures.canvas import plain, to_frame
 from profiler.figures.ready import Ready, ready
 from profiler.figures.spreadsheet import csv
 
@@ -99,7 +99,7 @@ def _draw(bundle: Any, function: Callable[..., Any], *arguments: Any, **named: A
 
 def _plain(words: str) -> str:
     """The text of a figure's label without its markup."""
-    return html.unescape(re.sub(r"<br>", " ", words).replace("<b>", "").replace("</b>", ""))
+    return html.unescape(plain(words))
 
 
 def later(make: Callable[[], bytes]) -> Any:

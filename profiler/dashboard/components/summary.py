@@ -98,14 +98,14 @@ def _same(work: float) -> bool:
     return abs(work - 1) <= 0.005
 
 
-def cards(h: Headline) -> list[Card]:
+def cards(h: Headline, direction: str = "forward") -> list[Card]:
     """Equal FLOPs, peak memory, speed, error, occupancy with Tensor Core use; what is missing says so."""
     base, flash = h.naive or h.naive_folded, h.flash
     folded = text.CARD_SPEED_FOLDED.format(ratio=units.times(h.speedup_over_folded)) if h.speedup_over_folded else ""
     memory = _both(units.nbytes, _of(base, "peak_memory_bytes"), _of(flash, "peak_memory_bytes"))
     speed = _both(units.duration, _of(base, "median_ns"), _of(flash, "median_ns"))
     return [
-        _flops(h),
+        _flops(h, direction),
         _ratio(text.CARD_MEMORY, h.memory_ratio, text.LESS, memory, text.CARD_MEMORY_HELP),
         _ratio(text.CARD_SPEED, h.speedup, text.FASTER, speed + folded, text.CARD_SPEED_HELP),
         _error(h),
@@ -127,12 +127,12 @@ def _ratio(label: str, ratio: float | None, word: str, both: str, help_: str) ->
     return Card(label, f"{units.times(ratio)} {word}", "derived", both, help_)
 
 
-def _flops(h: Headline) -> Card:
+def _flops(h: Headline, direction: str) -> Card:
     base, flash = h.naive or h.naive_folded, h.flash
     naive, ours = _of(base, "tensor_flops"), _of(flash, "tensor_flops")
     label, help_ = text.CARD_FLOPS, text.CARD_FLOPS_HELP
     if naive is None or ours is None:
-        return Card(label, units.flop(h.flops_visible), "predicted", text.CARD_FLOPS_PREDICTED, help_)
+        return Card(label, units.flop(h.flops_visible), "predicted", text.CARD_FLOPS_PREDICTED[direction], help_)
     value = text.SAME.format(value=units.flop(ours)) if _same(_work(h) or 0) else units.flop(ours)
     return Card(label, value, "measured", _both(units.flop, naive, ours), help_)
 

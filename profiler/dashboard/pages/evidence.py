@@ -32,5 +32,5 @@ claims.l2_resident(headline)
 charts.show(view.source, ledger, view.shape, view.implementations, direction=view.direction, key="ledger")
 # Below the figure: it asks every other profile, and the first figure should not wait for those to be read.
 st.caption(summary.configuration(headline, store.derive(others, evidence.faster, view.shape, view.direction)))
-cards.row(summary.cards(headline))
+cards.row(summary.cards(headline, view.direction))
 claims.show(store.derive(others, evidence.evaluate_beside, view.shape), view.source.label)

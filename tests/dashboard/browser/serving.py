@@ -67,5 +67,6 @@ def settled(page) -> None:
     page.wait_for_function(
         "() => document.querySelector('[data-testid=stApp]')?.getAttribute('data-test-script-state') === 'notRunning'"
         " && !document.querySelector('[data-testid=stSkeleton]')"
-        " && [...document.querySelectorAll('.stBidiComponent')].every(one => one.querySelector('.main-svg'))",
+        " && [...document.querySelectorAll('[class*=st-key-chart] .stBidiComponent')]"
+        ".every(one => one.querySelector('.main-svg'))",
         timeout=60_000)

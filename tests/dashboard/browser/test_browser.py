@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from profiler.dashboard import frame
+from profiler.figures import style
 from tests.dashboard.browser.serving import FLAGS, chromium, server, settled
 from tests.dashboard.conftest import REPORTS
 
@@ -97,4 +98,34 @@ def test_a_click_on_a_mark_leads_to_its_launch(browser, address):
     link.click()
     page.get_by_role("heading", name=f"Launch {number}", exact=True).wait_for(timeout=20_000)
     page.wait_for_url(f"**launch={number}**")
+    page.close()
+
+
+def test_figures_follow_when_the_system_turns_dark(browser, address):
+    """Streamlit recolours its own elements and runs nothing; a figure, the logo and the small print are ours."""
+    page = browser.new_page(viewport={"width": 1440, "height": 900}, color_scheme="light")
+    page.goto(f"{address}/scaling")
+    settled(page)
+    page.emulate_media(color_scheme="dark")
+    dark = style.THEMES["dark"].ground
+    page.wait_for_function(f"() => document.querySelector('.fs-chart').layout.paper_bgcolor === '{dark}'")
+    page.locator("[data-testid=stSidebarNav]").get_by_role("link", name="Launches").click()
+    page.get_by_role("heading", name="Launches").wait_for()
+    settled(page)
+    page.emulate_media(color_scheme="light")
+    page.wait_for_function("""ink => [...document.images].some(one => decodeURIComponent(one.src).includes(ink) ||
+        atob(one.src.split("base64,")[1] ?? "").includes(ink))""", arg=style.THEMES["light"].ink)
+    page.close()
+
+
+@pytest.mark.parametrize("width", [1280, 1440])
+def test_no_words_of_a_control_or_a_card_are_cut(browser, address, width):
+    page = browser.new_page(viewport={"width": width, "height": 720})
+    for name in ("", "scaling", "occupancy", "compare", "memory-io", "tuning"):
+        page.goto(f"{address}/{name}")
+        settled(page)
+        cut = page.evaluate("""() => [...document.querySelectorAll(
+            '[data-testid=stMetricValue], [data-testid=stMetricLabel], [data-testid=stButtonGroup] [role]')]
+            .filter(one => one.clientWidth && one.scrollWidth > one.clientWidth + 1).map(one => one.textContent)""")
+        assert cut == [], (name, cut)
     page.close()
