@@ -8,6 +8,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from profiler.model import backward, forward
 from profiler.model.counts import ceil_div
@@ -152,7 +153,12 @@ def balance(config: RunConfig, programs: int = PROGRAMS) -> float:
         share = max(0.5, ceil_div(min(block_m, s.nq - row), form.unit) * form.unit / block_m)
         costs.append((end - first) * share + 1)
     costs.sort(reverse=True)
-    heads, group = s.batch * s.heads, tiles_together(config)
+    return _evenness(tuple(costs), s.batch * s.heads, tiles_together(config), programs)
+
+
+@lru_cache(maxsize=1024)  # a page predicts one call several times, and this is most of it
+def _evenness(costs: tuple[float, ...], heads: int, group: int, programs: int) -> float:
+    """The balance of lists filled with tiles of ``costs``, the greatest first, of each of ``heads`` heads."""
     busy = [0.0] * min(programs, heads * len(costs))
     for start in range(0, heads, group):
         for cost in costs:

@@ -46,7 +46,8 @@ def wave_reads(config: RunConfig, stage: str, once: int, slots: int, l2_size_byt
 
     once: compulsory reads of the stage. slots: programs that the GPU holds at a time. code_hash: of the kernels that
     ran, as the profile holds it, "" for today's: the forward's order of programs has changed once. Of what is walked,
-    K and V (Q and dO in the pass over keys), a row is 2·D·e bytes.
+    K and V (Q and dO in the pass over keys), a row is 2·D·e bytes. Where programs of a wave walk rows of one head that
+    lie apart (a window, and heads that share keys), those between are counted with them.
     """
     p, side = config.parameters, {"keys": "key_", "queries": "query_"}.get(stage, "")
     m, n = p.get(f"{side}block_m"), p.get(f"{side}block_n")
@@ -77,8 +78,8 @@ def wave_reads(config: RunConfig, stage: str, once: int, slots: int, l2_size_byt
         wave = programs[start:start + slots]
         span: dict[int, Rows] = dict(reversed(wave)) if nested else {}
         for first, rows in () if nested else wave:
-            for head in range(first, first + count):
-                span[head] = _union(span.get(head), rows) if rows[1] > rows[0] else span.get(head, rows)
+            for head in range(first, first + count if rows[1] > rows[0] else first):
+                span[head] = _union(span.get(head), rows)
         span = {head: rows for head, rows in span.items() if rows[1] > rows[0]}
         walked = row * sum(high - low for low, high in span.values())
         between = L2_COPIES * (walked + walked_before) // 2 + row * own * len(wave)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from profiler import bundle
@@ -54,21 +54,31 @@ def programs(s: AttentionShape, stage: str, bm: int, bn: int):
         yield {(head // group, row) for row in rows}
 
 
+def gaps(walked) -> bool:
+    """Whether the rows of some head are not all the rows from its first to its last."""
+    heads = {head for head, _ in walked}
+    return any(max(rows) - min(rows) >= len(rows) for rows in ({r for h, r in walked if h == head} for head in heads))
+
+
 @settings(deadline=None, max_examples=80)
+@example((AttentionShape(1, 2, 17, 8, 8, 1, "fp16", "window:5,0"), 2, 2, 2), "queries")  # a program that walks nothing
 @given(calls(), st.sampled_from(("attention", "keys", "queries")))
 def test_nothing_kept_and_everything_kept(call, stage):
     shape, bm, bn, slots = call
     side = {"keys": "key_", "queries": "query_"}.get(stage, "")
     config = RunConfig("flash2", shape, "forward" if stage == "attention" else "backward",
                        {f"{side}block_m": bm, f"{side}block_n": bn})
-    order, again, known = list(programs(shape, stage, bm, bn)), 0, set()
+    order, again, known, apart = list(programs(shape, stage, bm, bn)), 0, set(), False
     for start in range(0, len(order), slots):
         walked = set().union(*order[start:start + slots])
         again += len(walked & known)
         known |= walked
+        apart |= gaps(walked) or gaps(known)
     row = 2 * 8 * 2
     kept, lost = (wave_reads(config, stage, 1000, slots, l2) for l2 in (HUGE, 0))
-    assert lost.each_wave == kept.each_wave == lost.expected == 1000 + again * row
+    assert lost.each_wave == kept.each_wave == lost.expected
+    # of rows far apart, which windows and grouped heads give a wave of few programs, those between are counted too
+    assert lost.each_wave >= 1000 + again * row if apart else lost.each_wave == 1000 + again * row
     assert kept.waves == -(-len(order) // slots)
     # what the wave before read is there; a head that two waves left and a third takes up again is not asked for
     assert 1000 <= kept.expected <= lost.expected
