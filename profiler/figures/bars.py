@@ -9,9 +9,9 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from profiler.bundle import Bundle
-from profiler.figures import canvas, labels, style, units
+from profiler.figures import canvas, labels, lengths, style, units
 from profiler.figures.place import text_width
-from profiler.figures.scaling import AXIS, CONVENTION, measured_value
+from profiler.figures.scaling import AXIS, counted, measured_value
 from profiler.spec import AttentionShape
 
 COLUMNS = ["implementation", "quantity", "value", "unit", "kind", "why_not_drawn"]
@@ -42,7 +42,8 @@ def bars(bundle: Bundle, shape: AttentionShape, implementations: Sequence[str] =
     s = style.size_of(size)
     names = [labels.implementation(n) for n in implementations]
     height = None if size == "talk" else 190 + 46 * len(names)
-    c = canvas.new(title(data, implementations, quantities), _subtitle(shape, quantities, direction), foot, theme, size,
+    about = _subtitle(bundle, shape, quantities, direction)
+    c = canvas.new(title(data, implementations, quantities), about, foot, theme, size,
                    left=canvas.beside(names, s.body), above=2.6, axis=False, height=height)
     share, gap = (1 - 0.05 * (len(quantities) - 1)) / len(quantities), 0.05
     plot = (s.narrow - c.left - c.right) * share
@@ -78,10 +79,13 @@ def bars(bundle: Bundle, shape: AttentionShape, implementations: Sequence[str] =
     return canvas.finish(c, data)
 
 
-def _subtitle(shape: AttentionShape, quantities: Sequence[str], direction: str) -> str:
+def _subtitle(bundle: Bundle, shape: AttentionShape, quantities: Sequence[str], direction: str) -> str:
     """The shape, and what each panel shows where its short heading does not say all."""
-    notes = [CONVENTION[direction] if q == "tflops" else AXIS[q][0] for q in quantities if AXIS[q][0] != AXIS[q][2]]
-    return f"{labels.sentence(labels.call(shape, direction))}. {labels.sentence('; '.join(notes))}."
+    notes = [counted(bundle, shape, direction) if q == "tflops" else AXIS[q][0]
+             for q in quantities if AXIS[q][0] != AXIS[q][2]]
+    packed = lengths.packed(bundle, shape, direction)
+    said = labels.call(shape, direction) + (f", {packed}" if packed else "")
+    return f"{labels.sentence(said)}. {labels.sentence('; '.join(notes))}."
 
 
 def title(data: pd.DataFrame, implementations: Sequence[str], quantities: Sequence[str]) -> str:

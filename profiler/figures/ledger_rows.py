@@ -40,7 +40,8 @@ def draw_row(c: canvas.Canvas, mine: pd.DataFrame, name: str, y: float, pixels: 
         bars["fill"].append(colour)
         bars["custom"].append([launch, labels.sentence(f"{r['direction']} {_what(r)}"), units.nbytes(r["bytes"]),
                                r["kind"], units.nbytes(r["predicted_bytes"]), r["launches"]])
-        gap = "<br>" if BAR * pixels[1] > text_height("<br>", s.body) else "  "
+        # a line with a circled number is taller than its type, and the ground of the words must not leave the bar
+        gap = "<br>" if BAR * pixels[1] > text_height("<br>", s.body) + 0.5 * s.body else "  "
         text = f"{_mark(r)}{r['direction']} {_what(r)}{gap}<b>{units.nbytes(r['bytes'])}</b>"
         if text_width(text, s.body) + s.body < r["bytes"] * pixels[0]:
             # on a ground of its own, so that the compulsory line does not run through it

@@ -48,6 +48,16 @@ def configurations(bundle: Bundle, shape: AttentionShape, name: str, direction: 
     return select.held(bundle, ("lengths", shape, name, direction, counted), find)
 
 
+def packed(bundle: Bundle, shape: AttentionShape, direction: str = "forward") -> str:
+    """"packed sequences of 117 to 8,192 tokens" where all that was timed on the shape are of several lengths."""
+    rows = select.matching_records(bundle.timings, shape, None, direction)
+    some = [{nq for nq, _ in select.config(row).lengths} for row in rows]
+    if not some or any(len(one) < 2 for one in some):
+        return ""
+    every = set().union(*some)
+    return f"packed sequences of {units.whole(min(every))} to {units.whole(max(every))} tokens"
+
+
 def words(bundle: Bundle, shape: AttentionShape, direction: str = "forward") -> str:
     """What is the same at every length, in words: the batch, or the tokens of a batch. A training step is called so,
     and of packed sequences the lengths are said."""
@@ -55,9 +65,7 @@ def words(bundle: Bundle, shape: AttentionShape, direction: str = "forward") -> 
     rows = select.matching_records(bundle.timings, shape, None, direction)
     if rows and all(json.loads(row["parameters"] or "{}").get("training") for row in rows):
         said = said.replace("backward pass", "training step, forward and backward", 1)
-    packed = [{nq for nq, _ in select.config(row).lengths} for row in rows]
-    if packed and all(len(some) > 1 for some in packed):
-        least, most = units.whole(min(min(some) for some in packed)), units.whole(max(max(some) for some in packed))
-        said += f", packed sequences of {least} to {most} tokens"
+    if lengths := packed(bundle, shape, direction):
+        said += f", {lengths}"
     fixed = tokens(bundle, shape, direction)
     return said.replace(f"batch {shape.batch}", f"batch of {units.whole(fixed)} tokens", 1) if fixed else said

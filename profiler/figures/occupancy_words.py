@@ -47,8 +47,7 @@ def _of_any(bundle: Bundle, row: Row) -> list[Answer]:
     for id_, question in (("occupancy", "Is it fine?"), ("tail", "Does the grid fill the GPU?"),
                           ("nearest_roof", "What limits it?"), ("stalls", "What do its warps wait for?")):
         one = found[id_]
-        said = f"{one.sentence} {one.change}" if not one.missing else f"Not available: {one.missing}."
-        out.append((question, said.strip()))
+        out.append((question, _said(one)))
     return [one for one in out if one]
 
 
@@ -166,5 +165,11 @@ def _special(row: Row, shape: AttentionShape, direction: str) -> Answer | None:
 
 def _waiting(bundle: Bundle, row: Row) -> Answer:
     found = next(f for f in evidence.diagnosis(bundle, row["launch"]) if f.id == "stalls")
-    said = f"{found.sentence} {found.change}".strip() if not found.missing else f"Not available: {found.missing}."
-    return ("What do its warps wait for?", labels.sentence(said))
+    return ("What do its warps wait for?", labels.sentence(_said(found)))
+
+
+def _said(found: evidence.Finding) -> str:
+    """What was found and what would change it, or what is not there."""
+    if found.missing:
+        return f"Not available: {found.missing.removeprefix('not counted: ')}."
+    return f"{found.sentence} {found.change}".strip()

@@ -125,6 +125,13 @@ def convention_flops(shape: AttentionShape, direction: str = "forward",
     return 4.0 * shape.heads * pairs * shape.head_dim * (2.5 if direction == "backward" else 1)
 
 
+def counted(bundle: Bundle, shape: AttentionShape, direction: str = "forward") -> str:
+    """Which FLOPs a rate counts, in words."""
+    window, packed = shape.mask not in ("full", "causal"), lengths.packed(bundle, shape, direction)
+    return (CONVENTION[direction] + ("; of a window the pairs seen" if window else "")
+            + ("; of packed sequences the pairs of each" if packed else ""))
+
+
 def _predicted(config: Any, quantity: str) -> float | None:
     if quantity in ("time", "tflops") or not knows(config.implementation, config.direction):
         return None
@@ -145,11 +152,10 @@ def scaling(bundle: Bundle, shape: AttentionShape, quantity: str = "dram_bytes",
     axis, unit, words = AXIS[quantity]
     drawn = data[data["value"].gt(0).fillna(False).astype(bool)]
     measured = drawn[drawn["kind"].eq("measured")]
-    counted = CONVENTION[direction] + ("" if shape.mask in ("full", "causal") else "; of a window the pairs seen")
     slopes = {name: _slope(rows) for name, rows in measured.groupby("implementation")}
     how = "points measured" + (", lines predicted" if drawn["kind"].eq("predicted").any() else "")
     how += ", slopes derived" if unit != "FLOP/s" and any(map(_power, slopes.values())) else ""
-    foot = canvas.foot(bundle.profile, how + (f". {counted}" if quantity == "tflops" else ""))
+    foot = canvas.foot(bundle.profile, how + (f". {counted(bundle, shape, direction)}" if quantity == "tflops" else ""))
     if measured.empty:
         return canvas.unavailable(f"{labels.sentence(words)} over N: not available", _absent(data) or
                                   f"This source holds no measurement of {words} for this shape.", foot, theme, size)

@@ -45,14 +45,19 @@ IMPLEMENTATION = {
     "sdpa_flash": Mark("#7A838E", "diamond"), "sdpa_cudnn": Mark("#7A838E", "triangle-up"),
     "sdpa_math": Mark("#9AA2AC", "x"), "sdpa_efficient": Mark("#9AA2AC", "pentagon"),
     "fa3": Mark("#68717C", "triangle-down"), "fa4": Mark("#68717C", "hexagon"),
+    "flash_varlen": Mark("#0072B2", "star-diamond"), "fa3_varlen": Mark("#8A939E", "triangle-left"),
+    "fa4_varlen": Mark("#8A939E", "triangle-right"),
 }
+OURS = {"hopper": "hopper", "flash_": "flash2", "ablation": "flash2"}  # how a form's name starts -> whose colour
 SPARE_SYMBOLS = ("triangle-left", "triangle-right", "bowtie", "hourglass", "star-diamond")
 
 
 def mark(name: Any) -> Mark:
-    """The colour and marker of an implementation; an unknown one is a grey whose marker depends on its name alone."""
+    """The colour and marker of an implementation. One that has none of its own has a marker that depends on its name
+    alone: a further form of our kernels in their colour, anybody else's in grey."""
     text = str(name)
-    return IMPLEMENTATION.get(text, Mark("#8A939E", SPARE_SYMBOLS[sum(map(ord, text)) % len(SPARE_SYMBOLS)]))
+    colour = next((IMPLEMENTATION[ours].colour for start, ours in OURS.items() if text.startswith(start)), "#8A939E")
+    return IMPLEMENTATION.get(text, Mark(colour, SPARE_SYMBOLS[sum(map(ord, text)) % len(SPARE_SYMBOLS)]))
 
 
 def kernel_mark(place: int) -> Mark:

@@ -8,7 +8,7 @@ import pytest
 from profiler import table
 from profiler.bundle import Bundle
 from profiler.collect import bench, suites
-from profiler.figures import canvas, labels, lengths, scaling, select, style
+from profiler.figures import bars, canvas, labels, lengths, scaling, select, style
 from profiler.spec import AttentionShape, RunConfig, parameters_text
 from tests import synthetic
 
@@ -79,3 +79,18 @@ def test_what_stays_the_same_is_not_said_to_grow():
     flat = replace(SHAPES, timings=table.make("timings", [{**one, "peak_memory_bytes": 68_000_000} for one in rows]))
     figure = scaling.scaling(flat, AttentionShape(4, 16, 4096, 4096, 128), "peak_memory", ["hopper"])
     assert canvas.title(figure) == "Peak memory of FlashAttention (Hopper) does not grow with N"
+
+
+def test_a_figure_of_packed_sequences_says_so_and_which_pairs_count():
+    shape, names = AttentionShape(5, 16, 8192, 8192, 128), ("flash_varlen", "fa3_varlen")
+    for figure in (scaling.scaling(SHAPES, shape, "tflops", names), bars.bars(SHAPES, shape, names, ("tflops",))):
+        said = " ".join(" ".join(canvas.plain(note.text).split()) for note in figure.layout.annotations)
+        assert "packed sequences of 117 to 8,192 tokens" in said
+        assert "of packed sequences the pairs of each" in said
+
+
+def test_a_further_form_of_our_kernels_keeps_their_colour():
+    assert style.mark("hopper_fp8").colour == style.mark("hopper").colour
+    assert style.mark("flash_varlen").colour == style.mark("flash2").colour != style.mark("fa3_varlen").colour
+    assert style.mark("flashinfer").colour == style.mark("fa3_varlen").colour
+    assert len({style.mark(name).symbol for name in RATES}) == len(RATES)

@@ -142,10 +142,11 @@ def _compare(view: View, default: Sequence[str] | None) -> View | None:
 
 
 def _unless_one(label: str, name: str, rows: Sequence[dict], default: str, width: int) -> str:
-    options = {row[name]: row[name] for row in rows}
+    options = {row[name]: labels.mask(row[name]) if str(row[name]).startswith("window") else row[name] for row in rows}
     if len(options) == 1:
         return next(iter(options))
-    return state.select(label, name, options, default, width=width)
+    longest = max(map(len, options.values()))
+    return state.select(label, name, options, default, width=max(width, 8 * longest + 50))
 
 
 def families(rows: Sequence[dict], default: str) -> dict[str, str]:
