@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -17,6 +19,7 @@ from profiler.errors import FlashScopeError
 
 QUIET_SECONDS = 1.0        # nobody clicked for so long
 MOST_BYTES = 5_000_000     # of files: larger sources are read when somebody asks for them
+SWITCH_SECONDS = 0.0005    # at most so long until the server may answer, which Python makes ten times longer
 Step = Callable[[], Any]
 
 
@@ -63,15 +66,50 @@ def _ahead() -> Ahead:
 
 
 def page() -> Any:
-    """Around the drawing of a page; the first one starts the reading."""
+    """Around the drawing of a page; the first one starts the reading where nothing has."""
     return _ahead().page()
 
 
+def first() -> None:
+    """Import what pages need and find the headline of the first one, while no page is drawn yet."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(SWITCH_SECONDS)
+    try:
+        from profiler import evidence
+        from profiler.dashboard import frame  # noqa: F401  what it imports is what takes time
+        from profiler.dashboard.components import claims, selectors, summary  # noqa: F401
+
+        if source := next(iter(store.recorded().values()), None):
+            store.derive(source, selectors.rows_of)
+            if shape := evidence.default_shape(store.load(source)):
+                store.derive(source, evidence.headline, shape, "forward")
+    except FlashScopeError:
+        pass  # the page says what is wrong with the source
+    finally:
+        gc.enable()
+        sys.setswitchinterval(before)
+    _ahead()
+
+
+def rest() -> None:
+    """What the first page shows after its headline: a figure, and below it what the other sources say."""
+    from profiler import evidence
+    from profiler.dashboard.components import claims
+    from profiler.figures import ledger, ready
+
+    others = tuple(store.recorded().values())[:claims.MOST_SOURCES]
+    if others and (shape := evidence.default_shape(store.load(others[0]))):
+        ready.ready(ledger.ledger(store.load(others[0]), shape))  # the first one of a process imports half of Plotly
+        store.derive(others, evidence.faster, shape, "forward")
+        store.derive(others, evidence.evaluate_beside, shape)
+
+
 def _steps() -> Iterator[Step]:
-    """What most pages first ask of a source."""
+    """What the first page asks last, then what most pages first ask of a source."""
     from profiler.dashboard.components import compare, selectors
     from profiler.figures.ceilings import device_roofs
 
+    yield rest
     for source in store.recorded().values():
         if source.path and sum(file.stat().st_size for file in source.path.glob("*.parquet")) <= MOST_BYTES:
             yield partial(store.load, source)

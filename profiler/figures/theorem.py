@@ -44,8 +44,9 @@ def frame(bundle: Bundle, shape: AttentionShape, implementation: str = "flash2")
     sizes = sorted({*ROWS, *(int(c.parameters["block_m"]) for c in configs)}) if configs else []
     for block_m in sizes:
         config = replace(configs[0], parameters={**configs[0].parameters, "block_m": block_m})
-        out += [_row(config, "l2_to_sm", predict(config).level_bytes("l2_to_sm"), "predicted", None),
-                _row(config, "hbm", predict(config).compulsory_bytes, "predicted", None)]
+        foreseen = predict(config)
+        out += [_row(config, "l2_to_sm", foreseen.level_bytes("l2_to_sm"), "predicted", None),
+                _row(config, "hbm", foreseen.compulsory_bytes, "predicted", None)]
     return pd.DataFrame(out, columns=COLUMNS).astype({"bytes": "Float64", "launch": "Int64"})
 
 
