@@ -14,6 +14,7 @@ from profiler.figures.place import text_width
 from profiler.figures.scaling import AXIS, counted, measured_value
 from profiler.spec import AttentionShape
 
+BRIEF = 24  # characters of a reason that stand in a panel
 COLUMNS = ["implementation", "quantity", "value", "unit", "kind", "why_not_drawn"]
 
 
@@ -42,7 +43,7 @@ def bars(bundle: Bundle, shape: AttentionShape, implementations: Sequence[str] =
     s = style.size_of(size)
     names = [labels.implementation(n) for n in implementations]
     height = None if size == "talk" else 190 + 46 * len(names)
-    about = _subtitle(bundle, shape, quantities, direction)
+    about = f"{_subtitle(bundle, shape, quantities, direction)} {_reasons(data)}".strip()
     c = canvas.new(title(data, implementations, quantities), about, foot, theme, size,
                    left=canvas.beside(names, s.body), above=2.6, axis=False, height=height)
     share, gap = (1 - 0.05 * (len(quantities) - 1)) / len(quantities), 0.05
@@ -70,7 +71,7 @@ def bars(bundle: Bundle, shape: AttentionShape, implementations: Sequence[str] =
             hovertemplate="<b>%{customdata[0]}</b>: %{customdata[1]} (%{customdata[2]})<extra></extra>")
         for r in rows.itertuples():
             gone = units.missing(r.value)
-            text = labels.escape(labels.shorten(str(r.why_not_drawn), 24)) if gone else f"<b>{texts[r.Index]}</b>"
+            text = labels.escape(_briefly(r.why_not_drawn)) if gone else f"<b>{texts[r.Index]}</b>"
             c.figure.add_annotation(x=0 if gone else r.value, y=r.Index, xref=f"x{axis}", yref="y", text=text,
                                     xanchor="left", xshift=6, showarrow=False, borderpad=0, name=quantity,
                                     font={"size": s.body, "color": c.theme.muted if gone else c.theme.ink})
@@ -86,6 +87,19 @@ def _subtitle(bundle: Bundle, shape: AttentionShape, quantities: Sequence[str], 
     packed = lengths.packed(bundle, shape, direction)
     said = labels.call(shape, direction) + (f", {packed}" if packed else "")
     return f"{labels.sentence(said)}. {labels.sentence('; '.join(notes))}."
+
+
+def _briefly(why: Any) -> str:
+    """Why a value is not there, as short as a panel is narrow: "refused", whose reason the subtitle gives."""
+    return str(why) if len(str(why)) <= BRIEF else labels.shorten(str(why).partition(":")[0], BRIEF)
+
+
+def _reasons(data: pd.DataFrame) -> str:
+    """The reasons too long for a panel, once for each implementation."""
+    gone = data[data["why_not_drawn"].astype("string").str.len().gt(BRIEF).fillna(False)]
+    said = dict.fromkeys(f"{labels.implementation(name)}: {labels.escape(labels.shorten(why, 120))}"
+                         for name, why in zip(gone["implementation"], gone["why_not_drawn"]))
+    return f"{'; '.join(said)}." if said else ""
 
 
 def title(data: pd.DataFrame, implementations: Sequence[str], quantities: Sequence[str]) -> str:

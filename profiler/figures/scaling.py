@@ -127,9 +127,10 @@ def convention_flops(shape: AttentionShape, direction: str = "forward",
 
 def counted(bundle: Bundle, shape: AttentionShape, direction: str = "forward") -> str:
     """Which FLOPs a rate counts, in words."""
-    window, packed = shape.mask not in ("full", "causal"), lengths.packed(bundle, shape, direction)
-    return (CONVENTION[direction] + ("; of a window the pairs seen" if window else "")
-            + ("; of packed sequences the pairs of each" if packed else ""))
+    exceptions = {"of a window the pairs seen": shape.mask not in ("full", "causal"),
+                  "with fewer queries than keys the pairs seen": shape.mask == "causal" and shape.nq != shape.nk,
+                  "of packed sequences the pairs of each": lengths.packed(bundle, shape, direction)}
+    return "; ".join([CONVENTION[direction], *(words for words, apply in exceptions.items() if apply)])
 
 
 def _predicted(config: Any, quantity: str) -> float | None:

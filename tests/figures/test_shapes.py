@@ -94,3 +94,21 @@ def test_a_further_form_of_our_kernels_keeps_their_colour():
     assert style.mark("flash_varlen").colour == style.mark("flash2").colour != style.mark("fa3_varlen").colour
     assert style.mark("flashinfer").colour == style.mark("fa3_varlen").colour
     assert len({style.mark(name).symbol for name in RATES}) == len(RATES)
+
+
+def test_a_reason_too_long_for_a_panel_is_given_whole_above():
+    why = "refused: this build of fa4 was made without windows"
+    gone = {"median_ns": None, "peak_memory_bytes": None, "status": why}
+    rows = [{**one, **(gone if one["implementation"] == "fa4" else {})} for one in table.records(SHAPES.timings)]
+    shape = AttentionShape(4, 16, 4096, 4096, 128)
+    figure = bars.bars(replace(SHAPES, timings=table.make("timings", rows)), shape, ["hopper", "fa4"], ("time",))
+    words = {note.name: " ".join(canvas.plain(note.text).split()) for note in figure.layout.annotations}
+    assert f"FlashAttention-4: {why}." in words["subtitle"] and words["time"] == "refused"
+
+
+def test_with_fewer_queries_than_keys_a_causal_mask_hides_less_than_half():
+    """One query sees all of its keys: nothing is halved."""
+    one, square = (AttentionShape(1, 1, n, 4096, 64, mask="causal") for n in (1, 4096))
+    assert scaling.convention_flops(one) == 4 * 4096 * 64
+    assert scaling.counted(SHAPES, one).endswith("with fewer queries than keys the pairs seen")
+    assert scaling.counted(SHAPES, square).endswith("half of it when causal")

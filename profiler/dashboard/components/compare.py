@@ -138,7 +138,7 @@ def shared_roofline(bundles: Sequence[Bundle], shape: AttentionShape | None, dir
                     theme: str, view: str = "own") -> Any:
     """The points of several sources, each under the roofs of its GPU; view "ridge": in units of those roofs."""
     points, roofs = gathered(bundles, shape, direction, level)
-    about = labels.shape(shape) if shape else ""
+    about = labels.call(shape, direction) if shape else ""
     if view == "ridge":
         return normalised(points, roofs, about=about, level=level, theme=theme)
     profile = {"gpu": {"name": labels.join(list(roofs))}}

@@ -33,7 +33,7 @@ def attention(bundle: Bundle, shape: AttentionShape, implementations: Sequence[s
     naive = [name for name in implementations if stages and labels.is_naive(name)][:1]
     points = attention_points(bundle, shape, implementations, level=level, stages=naive, direction=direction)
     roofs = [*typed(dict(entered)), *attention_roofs(bundle, shape, implementations, direction)]
-    return roofline(points, roofs, bundle.profile, about=labels.shape(shape), level=level, theme=theme)
+    return roofline(points, roofs, bundle.profile, about=labels.call(shape, direction), level=level, theme=theme)
 
 
 def launches(bundle: Bundle, *, level: str, theme: str, entered: Entered = ()) -> Any:

@@ -13,11 +13,12 @@ from profiler.bundle import Bundle
 from profiler.dashboard import state, store, text
 from profiler.dashboard.components import boxes, honest
 from profiler.figures import labels, scaling_words, units
+from profiler.figures.place import text_width
 from profiler.spec import AttentionShape
 
 SHAPE = ["batch", "heads", "kv_heads", "nq", "nk", "head_dim", "dtype"]
 KEY = [*SHAPE, "mask", "direction", "implementation"]
-LONG = 50  # characters of a shape that a box of the usual width cannot show
+TYPE, FRAME = 12.4, 58  # of a box of choices: pixels that its type is as wide as, and pixels around its words
 
 
 @dataclass(frozen=True)
@@ -117,8 +118,7 @@ def _rest(source: store.Source, bundle: Bundle, rows: Sequence[dict], over_n: bo
     distinct = list({row["key"]: row for row in rows}.values())
     default = default_shape(distinct, rows)
     shapes = families(distinct, default) if over_n else {row["key"]: shape_words(row) for row in distinct}
-    longest = max(map(len, shapes.values()))
-    key = state.select(text.SHAPE, "shape", shapes, default, width=350 if longest < LONG else 470)
+    key = state.select(text.SHAPE, "shape", shapes, default, width=_width(shapes, 350))
     rows = [row for row in rows if row["key"] == key]
     mask = _unless_one(text.MASK, "mask", rows, "full", 110)
     rows = [row for row in rows if row["mask"] == mask]
@@ -145,8 +145,12 @@ def _unless_one(label: str, name: str, rows: Sequence[dict], default: str, width
     options = {row[name]: labels.mask(row[name]) if str(row[name]).startswith("window") else row[name] for row in rows}
     if len(options) == 1:
         return next(iter(options))
-    longest = max(map(len, options.values()))
-    return state.select(label, name, options, default, width=max(width, 8 * longest + 50))
+    return state.select(label, name, options, default, width=_width(options, width))
+
+
+def _width(options: dict[str, str], least: int) -> int:
+    """Pixels of a box in which the longest of ``options`` is not cut."""
+    return max(least, round(max(text_width(words, TYPE) for words in options.values())) + FRAME)
 
 
 def families(rows: Sequence[dict], default: str) -> dict[str, str]:
