@@ -127,6 +127,7 @@ def test_no_words_of_a_control_or_a_card_are_cut(browser, address, width):
         cut = page.evaluate("""() => [...document.querySelectorAll(
             '[data-testid=stMetricValue], [data-testid=stMetricLabel], [data-testid=stButtonGroup] [role], ' +
             '[data-testid=stSelectbox] input')]
-            .filter(one => one.clientWidth && one.scrollWidth > one.clientWidth + 1).map(one => one.value || one.textContent)""")
+            .filter(one => one.clientWidth && one.scrollWidth > one.clientWidth + 1)
+            .map(one => one.value || one.textContent)""")
         assert cut == [], (name, cut)
     page.close()
