@@ -58,15 +58,25 @@ class Ahead:
 
 @st.cache_resource(show_spinner=False)
 def _ahead() -> Ahead:
-    """The one of this server, at work; in a test without a server there is nothing to read ahead of."""
-    one = Ahead()
+    """The one of this server."""
+    return Ahead()
+
+
+@st.cache_resource(show_spinner=False)
+def _read() -> None:
+    """Begin to read, once: before the first visitor came it would only slow down how the app gets to their browser."""
+    _begin(list(_steps()))
+
+
+def _begin(steps: Sequence[Step]) -> None:
+    """Do ``steps`` in quiet moments; in a test without a server there is nothing to read ahead of."""
     if isinstance(Runtime.instance() if Runtime.exists() else None, Runtime):
-        one.work(list(_steps()))
-    return one
+        _ahead().work(steps)
 
 
 def page() -> Any:
-    """Around the drawing of a page; the first one starts the reading where nothing has."""
+    """Around the drawing of a page; the first one starts the reading."""
+    _read()
     return _ahead().page()
 
 
@@ -88,7 +98,7 @@ def first() -> None:
     finally:
         gc.enable()
         sys.setswitchinterval(before)
-    _ahead()
+    _begin([rest])
 
 
 def rest() -> None:
@@ -105,11 +115,10 @@ def rest() -> None:
 
 
 def _steps() -> Iterator[Step]:
-    """What the first page asks last, then what most pages first ask of a source."""
+    """What most pages first ask of a source."""
     from profiler.dashboard.components import compare, selectors
     from profiler.figures.ceilings import device_roofs
 
-    yield rest
     for source in store.recorded().values():
         if source.path and sum(file.stat().st_size for file in source.path.glob("*.parquet")) <= MOST_BYTES:
             yield partial(store.load, source)
