@@ -91,7 +91,7 @@ def _why(row: Row, who: str) -> Answer | None:
                  f"{units.percent(100 * row['waves_per_sm'])} of what the GPU holds at once.")
     elif row["waves_per_sm"]:
         said += f" The grid makes {units.number(row['waves_per_sm'])} waves."
-    return (f"Why is the occupancy {'low' if achieved < LOW else 'as high'}?", said)
+    return (f"Why is the occupancy {'low' if achieved < LOW else 'high'}?", said)
 
 
 def _fine(bundle: Bundle, shape: AttentionShape, names: Sequence[str], name: str, direction: str,

@@ -124,13 +124,20 @@ def end_names(lines: Sequence[dict[str, Any]]) -> dict[int, str]:
 
 
 def key(c: canvas.Canvas, placer: Placer, lines: Sequence[dict[str, Any]], gpus: Mapping[str, style.Mark],
-        x: float, y: float) -> None:
-    """Above the rising lines, where nothing else can be: each GPU's mark, name and bandwidth."""
-    rows = []
+        x: float, y: float, other: tuple[float, float] | None = None) -> None:
+    """Above the rising lines, where nothing else can be: each GPU's mark, name and bandwidth.
+
+    other: the corner below the roofs, where there is room if a roof rises through the first; names alone as a last way.
+    """
+    rows, names = [], []
     for device, look in gpus.items():
         rising = [line for line in lines if line["device"] == device and not line["roof"].flat and line["active"]]
         said = "; ".join(f"{line['words']}, {SOURCES.get(line['roof'].source, line['roof'].source)}" for line in rising)
         glyph = f'<span style="color:{look.colour}">{GLYPHS.get(look.symbol, "●")}</span>'
-        rows.append(f"{glyph} {short_gpu(device)}" + (f": {said or 'no bandwidth known'}" if lines else ""))
-    spot = placer.put("<br>".join(rows), x, y, c.size.small, distance=4, reach=10 * c.size.body, sides=(LOWER_RIGHT,))
+        names.append(f"{glyph} {short_gpu(device)}")
+        rows.append(names[-1] + (f": {said or 'no bandwidth known'}" if lines else ""))
+    corners = [(x, y, LOWER_RIGHT), *([(*other, UPPER_LEFT)] if other else [])]
+    spots = (placer.put("<br>".join(words), *at, c.size.small, distance=4, reach=10 * c.size.body, sides=(side,))
+             for words in (rows, names) for *at, side in corners)
+    spot = next((found for found in spots if found), None)
     canvas.write(c, spot, c.size.small, x_log=True, y_log=True, name="key")

@@ -85,7 +85,7 @@ def roofline(points: pd.DataFrame, roofs: Sequence[Roof] | Mapping[str, Sequence
         texts = [(ends[i], limits[1], lines[i]["y"][1]) for i in ends]
         for spot in placer.column(texts, s.small, distance=6, outside=c.right - s.edge):
             canvas.write(c, spot, s.small, x_log=True, y_log=True, name="roof")
-        roof_lines.key(c, placer, lines, gpus, limits[0], limits[3])
+        roof_lines.key(c, placer, lines, gpus, limits[0], limits[3], (limits[1], limits[2]))
     cells = {(_place(r.intensity), _place(r.flops_per_s)): r for r in drawn.itertuples()}
     for r in sorted(cells.values(), key=lambda r: -r.ns)[:CROWD]:
         placer.avoid_point(r.intensity, r.flops_per_s, _marker(r, s) * 0.6)

@@ -291,3 +291,16 @@ def test_device_memory_is_called_what_it_is():
     assert memory_kind.kind(["9.0", "8.6"]) == "DRAM" and memory_kind.kind([]) == "HBM"
     assert memory_kind.called(spec, "GDDR") == {"title": {"text": "FLOP per GDDR byte"},
                                                 "HBM": ["GDDR bytes not collected", 3]}
+
+
+def test_the_gpus_of_a_figure_are_named_where_a_roof_rises_through_the_usual_corner():
+    """A GPU of which only a bandwidth is known: its line goes on through the place of the key."""
+    points = attention_points(BUNDLE, SHAPE, ("naive", "flash2"), stages=())
+    own = next(iter(device_roofs(BUNDLE).values()))
+    roofs = {"NVIDIA One": own, "NVIDIA Two with a name of some length":
+             [Roof("dram", 3.35e12, "B/s", "data sheet of some length", "made up")],
+             "NVIDIA Three": [Roof("dram", 2.4e12, "B/s", COUNTERS, "made up")]}
+    for theme in ("light", "dark"):
+        figure = roofline(points.assign(device="NVIDIA One"), roofs, {}, theme=theme)
+        key = [note.text for note in figure.layout.annotations if note.name == "key"]
+        assert len(key) == 1 and all(name.removeprefix("NVIDIA ") in key[0] for name in roofs)
