@@ -124,4 +124,4 @@ def _steps() -> Iterator[Step]:
             yield partial(store.load, source)
             yield partial(store.derive, source, selectors.rows_of)
             yield partial(store.derive, source, device_roofs)
-            yield partial(store.derive, source, compare.every_point)
+            yield from (partial(store.derive, source, compare.every_point, level) for level in ("dram", "l2"))
