@@ -136,8 +136,8 @@ def key(c: canvas.Canvas, placer: Placer, lines: Sequence[dict[str, Any]], gpus:
         glyph = f'<span style="color:{look.colour}">{GLYPHS.get(look.symbol, "●")}</span>'
         names.append(f"{glyph} {short_gpu(device)}")
         rows.append(names[-1] + (f": {said or 'no bandwidth known'}" if lines else ""))
-    corners = [(x, y, LOWER_RIGHT), *([(*other, UPPER_LEFT)] if other else [])]
-    spots = (placer.put("<br>".join(words), *at, c.size.small, distance=4, reach=10 * c.size.body, sides=(side,))
-             for words in (rows, names) for *at, side in corners)
+    corners = [((x, y), LOWER_RIGHT), *([(other, UPPER_LEFT)] if other else [])]
+    spots = (placer.put("<br>".join(words), at[0], at[1], c.size.small, distance=4, reach=10 * c.size.body,
+                        sides=(side,)) for words in (rows, names) for at, side in corners)
     spot = next((found for found in spots if found), None)
     canvas.write(c, spot, c.size.small, x_log=True, y_log=True, name="key")
