@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 
 from profiler.figures import canvas, labels, roof_lines, style, units
 from profiler.figures import roofline_words as say
-from profiler.figures.place import LOWER_LEFT, LOWER_RIGHT, UPPER_LEFT, UPPER_RIGHT, Placer, text_width
+from profiler.figures.place import LOWER_LEFT, LOWER_RIGHT, UPPER_LEFT, UPPER_RIGHT, Placer, text_width, wrap
 from profiler.figures.points import LEVEL_NAMES
 from profiler.model import Roof, ridge
 from profiler.model.roofs import ARCHITECTURE, ENTERED, ROOF_NAMES
@@ -51,6 +51,12 @@ def roofline(points: pd.DataFrame, roofs: Sequence[Roof] | Mapping[str, Sequence
     named = drawn[drawn["whole"]] if drawn["whole"].any() else drawn
     names = {r.Index: f"<b>{labels.escape(r.label)}</b> {units.number(r.flops_per_s / 1e12)}"
                       f"{', in L2' if r.in_l2 else ''}" for r in named.itertuples()}
+    agreeing = say.agreeing(named)
+    for near in agreeing:  # one name for all sources of an implementation, with the number of each
+        r = near.iloc[0]
+        values = labels.join([units.number(value / 1e12) for value in near["flops_per_s"]])
+        names[near.index[0]] = (f"<b>{labels.escape(labels.implementation(r['implementation']))}</b> {values}"
+                                f"{', in L2' if near['in_l2'].all() else ''}")
     integer = drawn["unit"].eq("op")
     beside = (max(text_width(text, s.body) for text in names.values()) + 3 * s.marker) / (0.8 * s.narrow)
     gpus = roof_lines.looks(groups)
@@ -94,12 +100,15 @@ def roofline(points: pd.DataFrame, roofs: Sequence[Roof] | Mapping[str, Sequence
     pairs = [pair for pair in (say.ends(points, one) for one in arrows) if pair]
     for pair in pairs:
         _arrow(c, placer, *pair)
-    longest = named.sort_values("ns", ascending=False).drop_duplicates(["label", "source", "unit"])  # a kernel once
+    once = named.drop(index=[i for near in agreeing for i in near.index[1:]])
+    longest = once.sort_values("ns", ascending=False).drop_duplicates(["label", "source", "unit"])  # a kernel once
     ranked = sorted(longest.itertuples(), key=lambda r: (-style.layer(r.implementation), -r.ns))[:12]
     groups_of_names = sorted(_close(placer, ranked, s.body), key=lambda near: len(near) == 1)
     crowds = [near for near in groups_of_names if len(near) > 1]
     for near in crowds:  # first the names that need most room, then the first arrow's words, then the rest
-        texts = [(names[r.Index], r.intensity, r.flops_per_s) for r in near]
+        room = min(f.area.x1 - max(f.xy(r.intensity, r.flops_per_s)[0] for r in near) for f in placer.frames)
+        width = max(room - 3 * s.marker, 8 * s.body)  # right of them; a name with its source may be longer
+        texts = [(wrap(names[r.Index], s.body, width), r.intensity, r.flops_per_s) for r in near]
         for spot in placer.column(texts, s.body, distance=s.marker * 1.4):
             canvas.write(c, spot, s.body, x_log=True, y_log=True)
     for pair in pairs[:1]:

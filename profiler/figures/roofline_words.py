@@ -139,6 +139,13 @@ def _ridge(group: Sequence[Roof], level: str) -> float | None:
     return ridge(tensor, memory) if tensor and memory else None
 
 
+def agreeing(named: pd.DataFrame) -> list[pd.DataFrame]:
+    """The points of each implementation that several sources of one GPU put within a tenth of each other."""
+    ours = named[named["implementation"].notna() & named["whole"].astype(bool)]
+    return [rows for _, rows in ours.groupby(["implementation", "device"], sort=False) if rows["source"].nunique() > 1
+            and all(rows[name].max() <= 1.1 * rows[name].min() for name in ("intensity", "flops_per_s"))]
+
+
 def subtitle(points: pd.DataFrame, groups: Groups, level: str, about: str) -> str:
     memory = pick(next(iter(groups.values()), []), level)
     whole = points[points["whole"] & points["why_not_drawn"].isna()]
@@ -152,6 +159,9 @@ def subtitle(points: pd.DataFrame, groups: Groups, level: str, about: str) -> st
     if not points["whole"].any() and points["count"].gt(1).any():
         parts.append(f"A point is a kernel: ΣFLOP over Σbytes and over Σtime of its launches, "
                      f"{units.whole(points['count'].sum())} in all.")
+    if agreeing(whole):
+        parts.append(f"Two numbers at a name: {labels.join(list(whole['source'].drop_duplicates()))}."
+                     if whole["source"].nunique() == 2 else "Several numbers at a name: one a source.")
     if len(groups) > 1 and points["implementation"].notna().any():
         parts.append("A point's outline has its GPU's colour.")
     if points["unit"].eq("op").any():

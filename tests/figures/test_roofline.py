@@ -304,3 +304,20 @@ def test_the_gpus_of_a_figure_are_named_where_a_roof_rises_through_the_usual_cor
         figure = roofline(points.assign(device="NVIDIA One"), roofs, {}, theme=theme)
         key = [note.text for note in figure.layout.annotations if note.name == "key"]
         assert len(key) == 1 and all(name.removeprefix("NVIDIA ") in key[0] for name in roofs)
+
+
+def test_sources_that_agree_share_a_name():
+    """flash2 twice, the second time 1% slower: one name with both numbers; naive 1.5 times as slow: a name each."""
+    one = attention_points(BUNDLE, SHAPE, ("naive", "flash2"), stages=()).assign(source="first")
+    slower = {"naive": 1.5, "flash2": 1.01}
+    two = one.assign(source="second", flops_per_s=[r.flops_per_s / slower[r.implementation] for r in one.itertuples()])
+    both = pd.concat([part.assign(label=part["label"] + " · " + part["source"]) for part in (one, two)],
+                     ignore_index=True)
+    figure = roofline(both, attention_roofs(BUNDLE, SHAPE, ("flash2",)), arrow=None)
+    names = [a.text.replace("<br>", " ") for a in figure.layout.annotations]
+    assert sum("naive" in text and "· first" in text for text in names[3:]) == 1
+    assert sum("naive" in text and "· second" in text for text in names[3:]) == 1
+    (shared,) = [text for text in names[3:] if "FlashAttention" in text]
+    fast = point(one, "flash2")["flops_per_s"] / 1e12
+    assert f"{fast:.0f} and {fast / 1.01:.0f}" in shared and "first" not in shared
+    assert "Two numbers at a name: first and second." in names[1]
