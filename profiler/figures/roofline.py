@@ -53,10 +53,9 @@ def roofline(points: pd.DataFrame, roofs: Sequence[Roof] | Mapping[str, Sequence
                       f"{', in L2' if r.in_l2 else ''}" for r in named.itertuples()}
     agreeing = say.agreeing(named)
     for near in agreeing:  # one name for all sources of an implementation, with the number of each
-        r = near.iloc[0]
-        values = labels.join([units.number(value / 1e12) for value in near["flops_per_s"]])
-        names[near.index[0]] = (f"<b>{labels.escape(labels.implementation(r['implementation']))}</b> {values}"
-                                f"{', in L2' if near['in_l2'].all() else ''}")
+        values = labels.join([units.number(value / 1e12) for value in named.loc[near, "flops_per_s"]])
+        whose = labels.implementation(named.at[near[0], "implementation"])
+        names[near[0]] = f"<b>{labels.escape(whose)}</b> {values}{', in L2' if named.loc[near, 'in_l2'].all() else ''}"
     integer = drawn["unit"].eq("op")
     beside = (max(text_width(text, s.body) for text in names.values()) + 3 * s.marker) / (0.8 * s.narrow)
     gpus = roof_lines.looks(groups)
@@ -100,7 +99,7 @@ def roofline(points: pd.DataFrame, roofs: Sequence[Roof] | Mapping[str, Sequence
     pairs = [pair for pair in (say.ends(points, one) for one in arrows) if pair]
     for pair in pairs:
         _arrow(c, placer, *pair)
-    once = named.drop(index=[i for near in agreeing for i in near.index[1:]])
+    once = named.drop(index=[i for near in agreeing for i in near[1:]])
     longest = once.sort_values("ns", ascending=False).drop_duplicates(["label", "source", "unit"])  # a kernel once
     ranked = sorted(longest.itertuples(), key=lambda r: (-style.layer(r.implementation), -r.ns))[:12]
     groups_of_names = sorted(_close(placer, ranked, s.body), key=lambda near: len(near) == 1)

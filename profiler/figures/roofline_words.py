@@ -139,11 +139,17 @@ def _ridge(group: Sequence[Roof], level: str) -> float | None:
     return ridge(tensor, memory) if tensor and memory else None
 
 
-def agreeing(named: pd.DataFrame) -> list[pd.DataFrame]:
-    """The points of each implementation that several sources of one GPU put within a tenth of each other."""
-    ours = named[named["implementation"].notna() & named["whole"].astype(bool)]
-    return [rows for _, rows in ours.groupby(["implementation", "device"], sort=False) if rows["source"].nunique() > 1
-            and all(rows[name].max() <= 1.1 * rows[name].min() for name in ("intensity", "flops_per_s"))]
+def agreeing(named: pd.DataFrame) -> list[list[Any]]:
+    """The rows of each implementation that several sources of one GPU put within a tenth of each other."""
+    if named["source"].nunique() < 2:
+        return []
+    groups: dict[tuple[str, str], list[tuple[Any, ...]]] = {}
+    names = ("source", "intensity", "flops_per_s", "implementation", "device", "whole")
+    for row in zip(named.index, *(list(named[name]) for name in names)):
+        if row[4] and row[6]:
+            groups.setdefault((row[4], row[5]), []).append(row)
+    return [[row[0] for row in rows] for rows in groups.values() if len({row[1] for row in rows}) > 1
+            and all(max(values) <= 1.1 * min(values) for values in list(zip(*rows))[2:4])]
 
 
 def subtitle(points: pd.DataFrame, groups: Groups, level: str, about: str) -> str:
