@@ -377,7 +377,7 @@ def _descriptor(tensor: torch.Tensor, rows: int, head_dim: int) -> TensorDescrip
 
 
 @lru_cache(maxsize=64)
-def table_of(device: torch.device, *tiles: Any) -> torch.Tensor:
+def _table(device: torch.device, *tiles: Any) -> torch.Tensor:
     """The words of each program's tiles, of hopper_plan.tile_lists: (programs, longest + 1) int64, each row ended by
     -1."""
     lists, _ = tile_lists(*tiles)
@@ -385,18 +385,25 @@ def table_of(device: torch.device, *tiles: Any) -> torch.Tensor:
     return torch.tensor([words + [-1] * (width - len(words)) for words in lists], dtype=torch.int64, device=device)
 
 
+def tiles_of(q: torch.Tensor, k: torch.Tensor, config: Config, left: int, right: int, processors: int,
+             device: torch.device) -> torch.Tensor:
+    """The table of a plain call, on ``device``; of q (B, H, Nq, D) and k (B, Hk, Nk, D) only shapes and type count."""
+    (batch, heads, nq, _), nk = q.shape, k.shape[2]
+    lowest, highest = nk - nq - left if left >= 0 else None, nk - nq + right if right >= 0 else None
+    tiles = -(-nq // config.block_m) * batch * heads
+    return _table(device, batch, heads, nq, nk, config.block_m, config.block_n, lowest, highest,
+                  group_of(q, k, config), min(processors, tiles))
+
+
 def launch(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, lse: torch.Tensor, config: Config, *,
            scale: float, left: int = -1, right: int = -1, processors: int = 132
            ) -> tuple[tuple[int], list[Any], dict[str, Any]]:
     """Grid, arguments and options of the launch on checked tensors; left, right: the window, -1 unlimited."""
-    batch, heads, nq, _ = q.shape
-    nk = k.shape[2]
-    lowest, highest = nk - nq - left if left >= 0 else None, nk - nq + right if right >= 0 else None
-    tiles = -(-nq // config.block_m) * batch * heads
-    table = table_of(q.device, batch, heads, nq, nk, config.block_m, config.block_n, lowest, highest,
-                   group_of(q, k, config), min(processors, tiles))
-    arguments = [*_descriptors(q, k, v, out, config), lse, table, table.shape[1], heads, nq, nk, lowest or 0,
-                 highest or 0, scale * LOG2_E, table, table, out, config]
+    heads, nq, nk = q.shape[1], q.shape[2], k.shape[2]
+    table = tiles_of(q, k, config, left, right, processors, q.device)
+    arguments = [*_descriptors(q, k, v, out, config), lse, table, table.shape[1], heads, nq, nk,
+                 nk - nq - left if left >= 0 else 0, nk - nq + right if right >= 0 else 0, scale * LOG2_E, table, table,
+                 out, config]
     return (table.shape[0],), arguments, _options(config)
 
 

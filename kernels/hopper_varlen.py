@@ -18,7 +18,7 @@ import torch
 import triton
 import triton.language as tl
 
-from kernels.hopper_plan import HEAD_BITS, ROW_BITS, Config, group_of, head_group
+from kernels.hopper_plan import HEAD_BITS, ROW_BITS, Config, head_group
 from kernels.hopper_plan import choose as choose_plain
 from kernels.hopper_plan import supports as supports_plain
 from kernels.options import Options
@@ -113,13 +113,9 @@ def _tiles(q: torch.Tensor, k: torch.Tensor, cu_q: torch.Tensor, cu_k: torch.Ten
     if tokens != sequences * max_q or len(k) != sequences * max_k:
         group = head_group(heads, 2 * len(k) * head_dim * q.element_size() // config.group)
         return tile_table(cu_q, cu_k, tokens, max_q, heads, group, programs, config, options.right)
-    group = group_of(*(torch.empty((sequences, x.shape[1], n, head_dim), dtype=x.dtype, device="meta")
-                       for x, n in ((q, max_q), (k, max_k))), config)
-    lowest, highest = (None if side < 0 else max_k - max_q + sign * side
-                       for side, sign in ((options.left, -1), (options.right, 1)))
-    tiles = -(-max_q // config.block_m) * sequences * heads
-    return hopper.table_of(q.device, sequences, heads, max_q, max_k, config.block_m, config.block_n, lowest, highest,
-                           group, min(programs, tiles))
+    batch = (torch.empty((sequences, x.shape[1], n, head_dim), dtype=x.dtype, device="meta")
+             for x, n in ((q, max_q), (k, max_k)))
+    return hopper.tiles_of(*batch, config, options.left, options.right, programs, q.device)
 
 
 def _as_batch(x: torch.Tensor) -> torch.Tensor:

@@ -156,6 +156,13 @@ class RunConfig:
         return (Mask.parse(s.mask) in (Mask(), Mask(-1, 0)) and s.heads == s.kv_heads
                 and self.lengths == ((s.nq, s.nk),) * s.batch)
 
+    @property
+    def family(self) -> tuple[Any, ...]:
+        """What a call has in common with the plain ones that its cost is told by: direction, dtype, heads, head size,
+        whether it is square, and tokens."""
+        s = self.shape
+        return self.direction, s.dtype, s.heads, s.head_dim, s.nq == s.nk, sum(nq for nq, _ in self.lengths)
+
     def key(self, stage: str | None = None) -> dict[str, Any]:
         """The columns of CONFIG_KEY for one stage of this configuration (None: the configuration as a whole)."""
         s = self.shape

@@ -165,17 +165,15 @@ def _plain(config: RunConfig, timed: Sequence[tuple[Mapping[str, Any], RunConfig
     fastest: dict[int, tuple[Mapping[str, Any], RunConfig]] = {}
     for row, other in timed:
         mine = other.implementation in PACKED.get(config.implementation, (config.implementation,))
-        if mine and other.plain and _family(other) == _family(config):
+        if mine and other.plain and other.family == config.family and _causal(other) == _causal(config):
             n = other.shape.nq
             fastest[n] = min(fastest.get(n, (row, other)), (row, other), key=lambda one: one[0]["median_ns"])
     own = {nq for nq, _ in config.lengths}
     return [fastest[n] for n in (own if len(own) == 1 and own <= fastest.keys() else sorted(fastest))]
 
 
-def _family(config: RunConfig) -> tuple[Any, ...]:
-    s = config.shape
-    causal = Mask.parse(s.mask).right == 0
-    return config.direction, s.dtype, s.heads, s.head_dim, causal, s.nq == s.nk, sum(nq for nq, _ in config.lengths)
+def _causal(config: RunConfig) -> bool:
+    return Mask.parse(config.shape.mask).right == 0
 
 
 def ratios(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

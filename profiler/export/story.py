@@ -231,7 +231,8 @@ def _left_out(bundle: Bundle, gone: Sequence[Dropped]) -> Screen:
     """The last screen: what this data does not carry."""
     by_reason = reasons(gone)
     rows = [
-        plates.Line(labels.sentence("; ".join(topics)), labels.sentence(labels.shorten(why.replace("`", ""), 320)))
+        plates.Line(labels.sentence("; ".join(topics)),
+                    labels.escape(labels.sentence(labels.shorten(why.replace("`", ""), 320))))
         for why, topics in by_reason.items()
     ]
     rest = rows[6:]

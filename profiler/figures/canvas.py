@@ -6,6 +6,7 @@ gives back exactly what is drawn as a table.
 
 from __future__ import annotations
 
+import html
 import json
 import math
 import re
@@ -143,8 +144,8 @@ def to_frame(figure: go.Figure) -> pd.DataFrame:
 
 
 def plain(text: str) -> str:
-    """``text`` without tags: N<sup>2</sup> reads N^2."""
-    return re.sub(r"<[^>]+>", "", re.sub(r"<sup>(.*?)</sup>", r"^\1", text.replace("<br>", " ")))
+    """A figure's ``text`` without its markup: N<sup>2</sup> reads N^2, &lt; reads <."""
+    return html.unescape(re.sub(r"<[^>]+>", "", re.sub(r"<sup>(.*?)</sup>", r"^\1", text.replace("<br>", " "))))
 
 
 def title(figure: go.Figure) -> str:

@@ -103,15 +103,10 @@ def together(configs: Iterable[RunConfig]) -> Iterator[list[RunConfig]]:
     """What is timed in the same rounds: a group of `by_shape`, but windows, grouped heads and packed sequences beside
     the plain calls of as many tokens, heads and head size, for their cost is told by these."""
     groups = list(by_shape(configs))
-
-    def family(config: RunConfig) -> tuple[Any, ...]:
-        s = config.shape
-        return config.direction, s.dtype, s.heads, s.head_dim, s.nq == s.nk, sum(nq for nq, _ in config.lengths)
-
-    joined = {family(c) for group in groups for c in group if not c.plain and c.shape.nq == c.shape.nk}
+    joined = {c.family for group in groups for c in group if not c.plain and c.shape.nq == c.shape.nk}
     found: dict[Any, list[RunConfig]] = {}
     for number, group in enumerate(groups):
-        one = family(group[0])
+        one = group[0].family
         found.setdefault(one if one in joined else number, []).extend(group)
     yield from found.values()
 

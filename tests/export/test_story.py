@@ -123,6 +123,17 @@ def test_a_foreign_report_gives_what_its_counters_carry_and_says_so(report, kept
     assert str(len(told.left_out)) in told.screens[-1].title
 
 
+def test_a_kernel_of_a_template_has_its_own_name_in_titles():
+    """Kernel<B2bGemm>: plain where words are plain, and marked up only in the figure, whose text is markup."""
+    report = parse.load(REPORTS / "a100_cutlass_int8_three_kernels.ncu-rep")
+    told = story.tell(report)
+    (title,) = [screen.title for screen in told.screens if "takes 52.8%" in screen.title]
+    assert title.startswith("Kernel<B2bGemm> takes")
+    figure = next(screen.figure for screen in told.screens if screen.title == title)
+    assert canvas.title(figure) == title and "&lt;B2bGemm&gt;" in next(
+        note.text for note in figure.layout.annotations if note.name == "title")
+
+
 def test_reveals_predict_first_then_measure_stage_by_stage(told):
     screen = next(s for s in told.screens if s.id == "bytes")
     steps = reveal.order(screen.figure, screen.steps)
@@ -182,7 +193,7 @@ def test_a_figure_names_its_view_where_the_app_has_an_address(bundle, told, monk
     monkeypatch.setenv("FLASHSCOPE_ADDRESS", "https://flash.example/")
     screen = story.tell(bundle, Plan((Pick("roofline"),), SHAPE)).screens[0]
     foot = canvas.plain(next(a.text for a in screen.figure.layout.annotations if a.name == "foot"))
-    assert "https://flash.example/roofline?source=synthetic&amp;shape=B1-H16-N4096-D64-bf16&amp;mask=full" in foot
+    assert "https://flash.example/roofline?source=synthetic&shape=B1-H16-N4096-D64-bf16&mask=full" in foot
     assert "flash.example" not in str(told.screens[0].figure.layout.annotations)
 
 

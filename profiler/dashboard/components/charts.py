@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import inspect
 import re
 from collections.abc import Callable
@@ -93,13 +92,8 @@ def _draw(bundle: Any, function: Callable[..., Any], *arguments: Any, **named: A
     figure = function(bundle, *arguments, **named)
     spec = memory_kind.called(ready(figure).to_dict(), memory_kind.of(bundle))
     words = {note.get("name"): note["text"] for note in spec["layout"]["annotations"]}
-    title, subtitle = (_plain(words.get(name, "")) for name in ("title", "subtitle"))
+    title, subtitle = (plain(words.get(name, "")) for name in ("title", "subtitle"))
     return Drawn(Ready(spec), to_frame(figure), title, subtitle)
-
-
-def _plain(words: str) -> str:
-    """The text of a figure's label without its markup."""
-    return html.unescape(plain(words))
 
 
 def later(make: Callable[[], bytes]) -> Any:
