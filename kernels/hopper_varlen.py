@@ -1,12 +1,23 @@
 """The Hopper forward on packed sequences: its tiles, listed on the device, and its launch.
 
-No length is read on the host: `list_tiles` finds every tile's place in one order, longest first and those of one length
-by groups of heads, and deals them out forth and back, so that each program of kernels.hopper walks a list as it does
-for a plain call. Where there are as many tokens as sequences of the greatest length, the list is the plain call's of
-as many batch elements: all have that length, or else some tiles have no rows.
+No length is read on the host: `list_tiles` finds every tile's place, so that each program of kernels.hopper walks a
+list as it does for a plain call. Sequences that begin within one span of tokens are dealt out together, the tiles of
+all their heads, longest first, forth and back; each span begins behind the program at which the one before ended.
+Causal tiles of a sequence go down to one block, so that little is lost where a span ends, and a span is short; else it
+is all tokens. `group_rows` then orders each list inside a span by groups of heads, so that K and V of few are in use
+at a time. Where there are as many tokens as sequences of the greatest length, the list is the plain call's of as many
+batch elements: all have that length, or else some tiles have no rows.
 
-Balance by simulation, 16,384 tokens in sequences of 1,024 to 8,192, 16 heads, mean and worst of 20 draws: full 0.98 and
-0.95, causal 0.99 and 0.99; longest first inside groups of 4 heads: 0.93 and 0.87, 0.70 and 0.61.
+By simulation, 132 programs, a step a key block and one more a tile, speeds that differ by 2 %: mean load over the
+greatest; bytes of K and V fetched over those there are, of caches that keep the latest 20 and 40 MB. Causal, head size
+128, 16 heads, 16,384 tokens in sequences of 1,024 to 8,192, and 8,192, 5,003, 2,048, 1,024 and 117; the mean of draws:
+                                                     1,024 to 8,192            8,192, 5,003, 2,048, 1,024, 117
+  one span, longest first, not ordered by heads      0.994  10.6  6.6          0.990  10.2  5.3
+  one span, ordered by heads                         0.994   8.3  3.3          0.990   7.2  2.3
+  spans, not ordered by heads                        SPANS
+  spans, ordered by heads (as here)                  0.991   1.8  1.05         0.988   2.0  1.05
+  greedy, a sequence's heads group after group       0.992   1.1  1.00         0.995   1.2  1.00
+The last is a plain call's, which would need each tile's program before the next tile's.
 """
 
 from __future__ import annotations
@@ -18,12 +29,14 @@ import torch
 import triton
 import triton.language as tl
 
-from kernels.hopper_plan import HEAD_BITS, ROW_BITS, Config, head_group
+from kernels.hopper_plan import GROUP_BYTES, HEAD_BITS, ROW_BITS, Config, head_group
 from kernels.hopper_plan import choose as choose_plain
 from kernels.hopper_plan import supports as supports_plain
 from kernels.options import Options
 
 HEAD_SHIFT, SEQUENCE_SHIFT = tl.constexpr(ROW_BITS), tl.constexpr(ROW_BITS + HEAD_BITS)
+HEAD_FIELD, NO_SPAN, NO_TILE = (tl.constexpr(n) for n in ((1 << HEAD_BITS) - 1, (1 << 31) - 1, 1 << 62))
+TURNS = 4  # tiles of a program that a span has at least; by simulation 2 balance less, 6 need more of the L2
 # Of a program of `list_tiles`: tiles and heads that it places, and sequences that it compares the tiles with at a time.
 BLOCKS, HEADS, SEQUENCES = 32, 4, 32
 
@@ -46,14 +59,15 @@ def _no_longer(blocks, nk, highest, cost, BLOCK_M: tl.constexpr, BLOCK_N: tl.con
     return tl.where(cost > 0, some, 0)
 
 
-@triton.jit(do_not_specialize=["sequences", "heads", "group", "programs", "width", "longest", "right"])
-def list_tiles(cu_q, cu_k, table, sequences, heads, group, programs, width, longest, right, BLOCK_M: tl.constexpr,
+@triton.jit(do_not_specialize=["sequences", "heads", "group", "span", "programs", "width", "longest", "right"])
+def list_tiles(cu_q, cu_k, table, sequences, heads, group, span, programs, width, longest, right, BLOCK_M: tl.constexpr,
                BLOCK_N: tl.constexpr, CAUSAL: tl.constexpr, BLOCKS: tl.constexpr, SEQUENCES: tl.constexpr,
                HEADS: tl.constexpr):
     """BLOCKS tiles of one sequence in HEADS heads into table (programs, width), words as kernels.hopper_plan.pack; the
     programs after the last sequence's write the -1 behind each list. group: heads, a divisor of `heads`, that are
-    worked on together where tiles cost the same."""
+    worked on together where tiles cost the same. span: tokens; sequences that begin in one are dealt out together."""
     sequence = tl.program_id(0)
+    mine = tl.where(sequence < sequences, tl.load(cu_q + sequence) // span, NO_SPAN)
     block = tl.program_id(1) * BLOCKS + tl.arange(0, BLOCKS)
     blocks, nk, shift = _lengths(cu_q, cu_k, sequence, sequences, longest, BLOCK_M)
     end = nk
@@ -61,11 +75,14 @@ def list_tiles(cu_q, cu_k, table, sequences, heads, group, programs, width, long
         end = tl.minimum(nk, (block + 1) * BLOCK_M + shift + right)
     cost = tl.maximum((end + BLOCK_N - 1) // BLOCK_N, 1) + 0 * block
     inside = block - _no_longer(blocks, nk, shift + right, cost - 1, BLOCK_M, BLOCK_N, CAUSAL)  # of those of its cost
-    before, alike, total = 0 * block, 0 * block, 0
+    before, alike, earlier, size = 0 * block, 0 * block, 0, 0
     for start in range(0, sequences, SEQUENCES):
         other = start + tl.arange(0, SEQUENCES)
         counts, keys, apart = _lengths(cu_q, cu_k, other, sequences, longest, BLOCK_M)
-        total += tl.sum(counts)
+        theirs = tl.load(cu_q + other, mask=other < sequences, other=0) // span
+        earlier += tl.sum(tl.where(theirs < mine, counts, 0))
+        counts = tl.where(theirs == mine, counts, 0)
+        size += tl.sum(counts)
         shorter = _no_longer(counts[None, :], keys[None, :], apart[None, :] + right, cost[:, None] - 1, BLOCK_M,
                              BLOCK_N, CAUSAL)
         upto = _no_longer(counts[None, :], keys[None, :], apart[None, :] + right, cost[:, None], BLOCK_M, BLOCK_N,
@@ -73,35 +90,70 @@ def list_tiles(cu_q, cu_k, table, sequences, heads, group, programs, width, long
         before += tl.sum(counts[None, :] - upto, 1)
         alike += tl.sum(upto - shorter, 1)
         inside += tl.sum(tl.where(other[None, :] < sequence, upto - shorter, 0), 1)
+    earlier *= heads
     if sequence == sequences:
         first = tl.program_id(1) * tl.num_programs(2) + tl.program_id(2)
         others = tl.num_programs(1) * tl.num_programs(2)
-        for start in range(total * heads + first * BLOCKS, programs * width, others * BLOCKS):
+        for start in range(earlier + first * BLOCKS, programs * width, others * BLOCKS):
             free = start + tl.arange(0, BLOCKS)
-            turn = free // programs
-            column = tl.where(turn % 2 == 0, free % programs, programs - 1 - free % programs)
-            tl.store(table + column * width + turn, tl.full([BLOCKS], -1, tl.int64), mask=free < programs * width)
+            place = free % programs * width + free // programs
+            tl.store(table + place, tl.full([BLOCKS], -1, tl.int64), mask=free < programs * width)
     else:
+        turns = size * heads // programs  # whole ones; the part of a turn behind them goes forth
         for head in range(tl.program_id(2) * HEADS, tl.minimum(heads, (tl.program_id(2) + 1) * HEADS)):
             index = before * heads + (head // group * alike + inside) * group + head % group
             turn = index // programs
-            column = tl.where(turn % 2 == 0, index % programs, programs - 1 - index % programs)
+            step = tl.where((turns - turn) % 2 == 0, index % programs, programs - 1 - index % programs)
+            column = (earlier + step) % programs
+            place = (earlier + programs - 1 - column) // programs + turn  # behind the column's tiles of earlier spans
             word = (tl.cast(sequence, tl.int64) << SEQUENCE_SHIFT) + (tl.cast(head, tl.int64) << HEAD_SHIFT) + block
-            tl.store(table + column * width + turn, word, mask=block < blocks)
+            tl.store(table + column * width + place, word, mask=block < blocks)
 
 
-def tile_table(cu_q: torch.Tensor, cu_k: torch.Tensor, tokens: int, longest: int, heads: int, group: int,
+@triton.jit(do_not_specialize=["heads", "group", "span", "width"])
+def group_rows(cu_q, table, grouped, heads, group, span, width, WIDTH: tl.constexpr):
+    """A program's row of the table, the tiles of each span by groups of heads and else in their order. WIDTH: a power
+    of two, at least width."""
+    row = tl.program_id(0) * width
+    at = tl.arange(0, WIDTH)
+    word = tl.load(table + row + at, mask=at < width, other=-1)
+    begin = tl.load(cu_q + (word >> SEQUENCE_SHIFT), mask=word >= 0, other=0)
+    key = begin // span * (heads // group) + ((word >> HEAD_SHIFT) & HEAD_FIELD) // group
+    order = tl.sort(tl.where(word >= 0, key * WIDTH, NO_TILE) + at) % WIDTH
+    tl.store(grouped + row + at, tl.load(table + row + order, mask=order < width, other=-1), mask=at < width)
+
+
+def together(k: torch.Tensor, tokens: int, heads: int, programs: int, config: Config) -> tuple[int, int]:
+    """Query heads, and queries a span, that are worked on together; k (Tk, Hk, D), tokens: of all queries. A span of 0:
+    all are, and the lists are not ordered by heads."""
+    if not config.causal:
+        return 1, 0  # the tiles of a sequence are alike: longest first is head after head
+    if 2 * k.numel() * k.element_size() <= GROUP_BYTES:
+        return heads, 0  # the L2 has room for K and V of all
+    group = head_group(heads, GROUP_BYTES)
+    if config.edge:
+        return group, tokens  # as many keys as queries in no sequence, perhaps: the last tile may be long
+    return group, max(1, TURNS * programs * config.block_m // heads)
+
+
+def tile_table(cu_q: torch.Tensor, cu_k: torch.Tensor, tokens: int, longest: int, heads: int, group: int, span: int,
                programs: int, config: Config, right: int) -> torch.Tensor:
     """Words of each program's tiles, (programs, most + 1) int64 on the device, each row ended by -1. tokens, longest:
-    of all queries and of one sequence's. right: of the window, where the configuration is causal."""
+    of all queries and of one sequence's. group, span: of `together`. right: of the window, where there is one."""
     sequences = len(cu_q) - 1
     most = (tokens // config.block_m + sequences) * heads
     table = torch.empty(programs, -(-most // programs) + 1, dtype=torch.int64, device=cu_q.device)
+    width = table.shape[1]
     grid = (sequences + 1, max(1, -(-longest // (config.block_m * BLOCKS))), -(-heads // HEADS))
-    list_tiles[grid](cu_q, cu_k, table, sequences, heads, group, programs, table.shape[1], longest, right,
+    list_tiles[grid](cu_q, cu_k, table, sequences, heads, group, span or tokens, programs, width, longest, right,
                      BLOCK_M=config.block_m, BLOCK_N=config.block_n, CAUSAL=config.causal, BLOCKS=BLOCKS,
                      SEQUENCES=SEQUENCES, HEADS=HEADS, num_warps=4)
-    return table
+    if not span:
+        return table
+    grouped, size = torch.empty_like(table), triton.next_power_of_2(width)
+    group_rows[(programs,)](cu_q, table, grouped, heads, group, span, width, WIDTH=size,
+                            num_warps=max(1, min(8, size // 128)))
+    return grouped
 
 
 def _tiles(q: torch.Tensor, k: torch.Tensor, cu_q: torch.Tensor, cu_k: torch.Tensor, max_q: int, max_k: int,
@@ -111,8 +163,8 @@ def _tiles(q: torch.Tensor, k: torch.Tensor, cu_q: torch.Tensor, cu_k: torch.Ten
 
     (tokens, heads, head_dim), sequences = q.shape, len(cu_q) - 1
     if tokens != sequences * max_q or len(k) != sequences * max_k:
-        group = head_group(heads, 2 * len(k) * head_dim * q.element_size() // config.group)
-        return tile_table(cu_q, cu_k, tokens, max_q, heads, group, programs, config, options.right)
+        group, span = together(k, tokens, heads, programs, config)
+        return tile_table(cu_q, cu_k, tokens, max_q, heads, group, span, programs, config, options.right)
     batch = (torch.empty((sequences, x.shape[1], n, head_dim), dtype=x.dtype, device="meta")
              for x, n in ((q, max_q), (k, max_k)))
     return hopper.tiles_of(*batch, config, options.left, options.right, programs, q.device)
