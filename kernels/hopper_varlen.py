@@ -1,23 +1,26 @@
 """The Hopper forward on packed sequences: its tiles, listed on the device, and its launch.
 
 No length is read on the host: `list_tiles` finds every tile's place, so that each program of kernels.hopper walks a
-list as it does for a plain call. Sequences that begin within one span of tokens are dealt out together, the tiles of
-all their heads, longest first, forth and back; each span begins behind the program at which the one before ended.
-Causal tiles of a sequence go down to one block, so that little is lost where a span ends, and a span is short; else it
-is all tokens. `group_rows` then orders each list inside a span by groups of heads, so that K and V of few are in use
-at a time. Where there are as many tokens as sequences of the greatest length, the list is the plain call's of as many
-batch elements: all have that length, or else some tiles have no rows.
+list as it does for a plain call. Sequences that begin within one span of queries are dealt out together, the tiles of
+all their heads, longest first, forth and back; the next span begins behind the program at which this one ended. Causal
+tiles of a sequence go down to one block, so that a span's end costs little, and spans are short; else one span is all.
+`group_rows` then orders each list inside a span by groups of heads, so that few have their K and V in use at a time.
+Where there are as many tokens as sequences of the greatest length, the list is the plain call's of as many batch
+elements: all have that length, or else some tiles have no rows.
 
-By simulation, 132 programs, a step a key block and one more a tile, speeds that differ by 2 %: mean load over the
-greatest; bytes of K and V fetched over those there are, of caches that keep the latest 20 and 40 MB. Causal, head size
-128, 16 heads, 16,384 tokens in sequences of 1,024 to 8,192, and 8,192, 5,003, 2,048, 1,024 and 117; the mean of draws:
-                                                     1,024 to 8,192            8,192, 5,003, 2,048, 1,024, 117
-  one span, longest first, not ordered by heads      0.994  10.6  6.6          0.990  10.2  5.3
-  one span, ordered by heads                         0.994   8.3  3.3          0.990   7.2  2.3
-  spans, not ordered by heads                        SPANS
-  spans, ordered by heads (as here)                  0.991   1.8  1.05         0.988   2.0  1.05
-  greedy, a sequence's heads group after group       0.992   1.1  1.00         0.995   1.2  1.00
-The last is a plain call's, which would need each tile's program before the next tile's.
+By simulation, causal, 16 heads of 128, 132 programs, a step a key block and one more a tile, speeds that differ by 2 %:
+mean load over the greatest, and bytes of K and V read from memory over all there are, where the L2 keeps the latest 20
+or 40 MB. 16,384 tokens: the mean of 20 draws of 1,024 to 8,192, and 8,192, 5,003, 2,048, 1,024 and 117:
+                                                     1,024 to 8,192           8,192 to 117
+  one span, longest first, not ordered by heads      0.994  10.6 x  6.6 x     0.990  10.2 x  5.3 x
+  longest first by 16 blocks, heads inside           0.915   7.5    3.6       0.937   7.3    3.5
+  one span, ordered by heads                         0.994   8.6    3.5       0.990   7.3    2.2
+  spans, not ordered by heads                        0.990   4.6    1.9       0.995   4.9    2.1
+  spans of 8 of the heads, not ordered               0.969   1.8    1.0       0.993   1.9    1.0
+  spans, ordered by heads: as here                   0.990   1.8    1.1       0.995   1.7    1.0
+  a plain call's, each tile to who is done first     0.991   1.1    1.0       0.995   1.2    1.0
+The worst draw has 0.981 here; sequences of 256 to 2,048 tokens 0.955, one span 0.969. The last line's programs cannot
+be told one tile without all before it.
 """
 
 from __future__ import annotations
@@ -36,7 +39,7 @@ from kernels.options import Options
 
 HEAD_SHIFT, SEQUENCE_SHIFT = tl.constexpr(ROW_BITS), tl.constexpr(ROW_BITS + HEAD_BITS)
 HEAD_FIELD, NO_SPAN, NO_TILE = (tl.constexpr(n) for n in ((1 << HEAD_BITS) - 1, (1 << 31) - 1, 1 << 62))
-TURNS = 4  # tiles of a program that a span has at least; by simulation 2 balance less, 6 need more of the L2
+TURNS = 4  # tiles of a program in a span of tokens; by simulation 2 balance less, 6 need more of the L2
 # Of a program of `list_tiles`: tiles and heads that it places, and sequences that it compares the tiles with at a time.
 BLOCKS, HEADS, SEQUENCES = 32, 4, 32
 

@@ -15,7 +15,8 @@ def listed(lengths, key_lengths, heads, group, span, programs, config, right):
     """Each program's tiles as (sequence, head, block), up to the first -1."""
     cu_q, cu_k = (torch.tensor([0, *torch.tensor(some).cumsum(0).tolist()], dtype=torch.int32)
                   for some in (lengths, key_lengths))
-    table = hopper_varlen.tile_table(cu_q, cu_k, sum(lengths), max(lengths), heads, group, span, programs, config, right)
+    table = hopper_varlen.tile_table(cu_q, cu_k, sum(lengths), max(lengths), heads, group, span, programs, config,
+                                     right)
     found = []
     for row in table.tolist():
         assert -1 in row
@@ -101,6 +102,16 @@ def test_programs_are_done_together(lengths, causal):
     at = [{row[bisect_right(end, time)][:2] for row, end in zip(lists, ends, strict=True)}
           for time in range(0, min(busy), 4)]
     assert sum(2 * lengths[s] * 128 * 2 for heads in at for s, _ in heads) <= 40e6 * len(at)
+
+
+@pytest.mark.parametrize("tokens, config, expected", [
+    (16_384, configured(True), (4, 4 * 132 * 128 // 16)), (16_384, configured(True, consumers=3), (4, 6336)),
+    (2048, configured(True), (16, 0)),  # 16 MB of K and V
+    (2049, configured(True, edge=True), (4, 2049)), (16_384, configured(False), (1, 0))], ids=str)
+def test_what_is_worked_on_together(tokens, config, expected):
+    """16 heads of 128: heads and tokens; 0 tokens where lists need not be ordered by heads."""
+    k = torch.empty(tokens, 16, 128, dtype=torch.bfloat16, device="meta")
+    assert hopper_varlen.together(k, tokens, 16, 132, config) == expected
 
 
 def test_sequences_of_one_length_are_dealt_like_a_batch(monkeypatch):
