@@ -7,7 +7,8 @@ shared memory. A computing warpgroup keeps its scores, P and its output in regis
 the scores of the next block and P V of this one, then takes the softmax of the scores while the tensor cores serve the
 others, which take turns (named barriers). Programs stay: each walks a list of tiles, (batch, head, query rows), block
 by block from the last visible key to the first. The maximum of a row's first block stays for all (`fixed`), which saves
-a maximum and a rescaling a block; rows for which that was too low are found by their sums and done again (`_repair`).
+a maximum and a rescaling a block; rows for which that was too low are found by their sums and done again (`_repair`):
+in bfloat16 beyond 2^72 times the first maximum, in float16, where P ends at 65,504, from 2^22 on.
 
 Names: q (B, H, Nq, D), k and v (B, Hk, Nk, D), out like q, lse (B, H, Nq) float32, natural logarithm; m, a row's
 maximum, counts powers of two, as scores times scale_log2 do. kernels.hopper_softmax has the softmax, hopper_repair the
@@ -39,7 +40,7 @@ from kernels.gluon_names import (
 )
 from kernels.hopper_plan import Config, group_of, tile_lists
 from kernels.hopper_repair import _repair
-from kernels.hopper_softmax import INFINITY, LARGEST, _lanes, _masked, _raise, _rescale, _weights
+from kernels.hopper_softmax import INFINITY, _lanes, _masked, _raise, _rescale, _weights
 from kernels.hopper_tiles import (
     _accumulator,
     _blocks,
@@ -139,7 +140,7 @@ def _step(C: gl.constexpr, q, rings, count, more, pv, acc, m, sums, column, row,
     acc = warpgroup_mma(pv, v_ring.index(v_stage).reshape([BN, D]), acc, is_async=True)
     _pass_turn(C, P)
     if FIXED and not P.late:
-        sums, m, alpha = _raise(sums, m)
+        sums, m, alpha = _raise(sums, m, P)
     if P.overlap:
         s = warpgroup_mma_wait(1, deps=(s, ))
     else:
@@ -150,9 +151,11 @@ def _step(C: gl.constexpr, q, rings, count, more, pv, acc, m, sums, column, row,
     if FIXED:
         p, m, sums, _ = _weights(s, m, sums, scale_log2, BN, True, False)
     else:
+        if P.fixed and P.left:  # a sum that tells of an overflow may not be scaled down
+            sums = gl.where(sums < P.largest, sums, INFINITY)
         p, m, sums, alpha = _weights(s, m, sums, scale_log2, BN, False, MASKED)
     if FIXED and P.late:
-        sums, m, alpha = _raise(sums, m)
+        sums, m, alpha = _raise(sums, m, P)
         p = _rescale(p, alpha, BN)
     pv = gl.convert_layout(p.to(pv.dtype), _operand(D))
     # this wait ends a basic block, so that ptxas cannot lift the next wgmma wait above the softmax
@@ -160,6 +163,26 @@ def _step(C: gl.constexpr, q, rings, count, more, pv, acc, m, sums, column, row,
     acc = warpgroup_mma_wait(0, deps=(acc, ))
     mbarrier.arrive(v_free.index(v_stage), count=1)
     return pv, _rescale(acc, alpha, D), m, sums
+
+
+@gluon.jit
+def _with_next(fm, q, rings, count, blocks, column, row, nk, lowest, highest, scale_log2, P: gl.constexpr):
+    """The maxima of the first block with those of the next where a row has seen less than half of the first: of few
+    keys it is no measure for the others, and float16 ends soon."""
+    k_ring, _, k_full, _, _, _ = rings
+    BN: gl.constexpr = P.block_n
+    seen = nk - column
+    if P.causal:
+        seen = gl.minimum(seen, row + highest + 1 - column)
+    if (seen < BN // 2) & (blocks > 1):
+        stage = (count + 1) % P.stages
+        mbarrier.wait(k_full.index(stage), ((count + 1) // P.stages) & 1)
+        s = _first_scores(q, k_ring.index(stage), P.head_dim, BN, BN)
+        s = warpgroup_mma_wait(0, deps=(s, ))
+        if P.left:
+            s = _masked(s, column - BN, row, nk, lowest, highest, P, BN, _accumulator(BN), not P.edge)
+        fm = gl.maximum(fm, gl.convert_layout(gl.max(s, 1) * scale_log2, fm.type.layout))
+    return fm
 
 
 @gluon.jit
@@ -229,6 +252,10 @@ def _consumer(C: gl.constexpr, tensors, barriers, buffers, call, P: gl.constexpr
         # the first block: P, sums and the maximum that stays
         f = _masked(f, column, row, nk, lowest, highest, P, BF, FIRST, False)
         fm = gl.max(f, 1) * scale_log2
+        if P.narrow:
+            if not (P.causal and P.edge):
+                fm = _with_next(fm, q, rings, count, blocks, column, row, nk, lowest, highest, scale_log2, P)
+            fm += P.margin
         used = fm
         if P.edge:
             used = gl.where(fm == -INFINITY, 0.0, fm)
@@ -253,7 +280,10 @@ def _consumer(C: gl.constexpr, tensors, barriers, buffers, call, P: gl.constexpr
         clean = 1
         left = blocks
         if P.causal and P.edge:
-            clean = gl.minimum(gl.maximum(end - gl.maximum(row - C * 64 + highest, 0) // BN, 1), blocks)
+            clean = gl.maximum(end - gl.maximum(row - C * 64 + highest, 0) // BN, 1)
+            if P.narrow:  # one more for a row that has seen few keys: see _with_next
+                clean += 1
+            clean = gl.minimum(clean, blocks)
         if P.left:
             last = row + 63 + lowest
             left = gl.maximum(blocks - gl.maximum((last + BN - 1) // BN - first, 0), clean)
@@ -290,7 +320,7 @@ def _consumer(C: gl.constexpr, tensors, barriers, buffers, call, P: gl.constexpr
         total = gl.sum(sums, 1)
         _store_lse(lse, total, m, _place(head, number, first_q, call, P), row, nq, ROWS, P)
         if P.fixed:
-            carry = gl.where((total < LARGEST)[:, None], gl.zeros_like(sums), float("nan"))
+            carry = gl.where((total < P.largest)[:, None], gl.zeros_like(sums), float("nan"))
         if P.ahead:
             acc = warpgroup_mma_wait(1, deps=(acc, ))
         else:

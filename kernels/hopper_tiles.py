@@ -16,7 +16,7 @@ from kernels.gluon_names import (
     warpgroup_mma,
 )
 from kernels.hopper_plan import HEAD_BITS, ROW_BITS
-from kernels.hopper_softmax import INFINITY, LARGEST
+from kernels.hopper_softmax import INFINITY
 
 LN_2 = gl.constexpr(math.log(2.0))
 ROW_FIELD, HEAD_FIELD, ROW_SHIFT, HEAD_SHIFT = (
@@ -77,7 +77,7 @@ def _store_lse(lse, total, m, place, row, nq, ROWS: gl.constexpr, P: gl.constexp
     total = gl.convert_layout(total, ROWS)
     logarithm = (gl.convert_layout(gl.max(m, 1), ROWS) + gl.log2(total)) * LN_2
     if P.fixed:
-        logarithm = gl.where(total < LARGEST, logarithm, INFINITY)
+        logarithm = gl.where(total < P.largest, logarithm, INFINITY)
     rows = row + gl.arange(0, 64, layout=ROWS)
     gl.store(lse + place + rows, logarithm, mask=rows < nq)
 
