@@ -14,21 +14,21 @@ INFINITY = gl.constexpr(float("inf"))
 def _masked(s, column, row, nk, lowest, highest, P: gl.constexpr, N: gl.constexpr, LAYOUT: gl.constexpr,
             LEFT_ONLY: gl.constexpr):
     """Scores with the hidden ones at -inf. LEFT_ONLY: the block ends before the right side and the last key."""
-    columns = column + gl.arange(0, N, layout=gl.SliceLayout(0, LAYOUT))[None, :]
-    rows = row + gl.arange(0, 64, layout=gl.SliceLayout(1, LAYOUT))[:, None]
-    if LEFT_ONLY:
-        visible = columns >= rows + lowest
-    elif P.causal:
-        visible = columns <= rows + highest
-        if P.edge:
-            visible = visible & (columns < nk)
-        if P.left:
-            visible = visible & (columns >= rows + lowest)
-    else:
-        visible = columns < nk
-        if P.left:
-            visible = visible & (columns >= rows + lowest)
-    return gl.where(visible, s, -INFINITY)
+    c = gl.arange(0, N, layout=gl.SliceLayout(0, LAYOUT))
+    r = row - column + gl.arange(0, 64, layout=gl.SliceLayout(1, LAYOUT))
+    lane = (c & 6)[None, :]  # so written, each element compares one of two registers with a constant
+    place = c[None, :] - lane
+    if not LEFT_ONLY:
+        if P.causal:
+            last = r + highest
+            if P.edge:
+                last = gl.minimum(last, nk - 1 - column)
+            s = gl.where(last[:, None] - lane >= place, s, -INFINITY)
+        else:
+            s = gl.where(nk - 1 - column - lane >= place, s, -INFINITY)
+    if P.left:
+        s = gl.where((r + lowest)[:, None] - lane <= place, s, -INFINITY)
+    return s
 
 
 @gluon.jit
