@@ -43,11 +43,12 @@ from kernels.hopper_repair import _repair
 from kernels.hopper_softmax import INFINITY, _lanes, _masked, _raise, _rescale, _weights
 from kernels.hopper_tiles import (
     _accumulator,
+    _add_values,
     _blocks,
     _clear,
     _first_scores,
-    _operand,
     _place,
+    _rounded,
     _sequence,
     _store_lse,
     _store_output,
@@ -137,7 +138,7 @@ def _step(C: gl.constexpr, q, rings, count, more, pv, acc, m, sums, column, row,
     _take_turn(C, P)
     s = warpgroup_mma(q, k_ring.index(k_stage).reshape([BN, D]).permute((1, 0)), zero, use_acc=False, is_async=True)
     mbarrier.wait(v_full.index(v_stage), (count // ST) & 1)
-    acc = warpgroup_mma(pv, v_ring.index(v_stage).reshape([BN, D]), acc, is_async=True)
+    acc = _add_values(pv, v_ring.index(v_stage), acc, P)
     _pass_turn(C, P)
     if FIXED and not P.late:
         sums, m, alpha = _raise(sums, m, P)
@@ -157,7 +158,7 @@ def _step(C: gl.constexpr, q, rings, count, more, pv, acc, m, sums, column, row,
     if FIXED and P.late:
         sums, m, alpha = _raise(sums, m, P)
         p = _rescale(p, alpha, BN)
-    pv = gl.convert_layout(p.to(pv.dtype), _operand(D))
+    pv = _rounded(p, v_ring.dtype, P)
     # this wait ends a basic block, so that ptxas cannot lift the next wgmma wait above the softmax
     mbarrier.wait(k_full.index((count + 2) % ST), ((count + 2) // ST) & 1, pred=more)
     acc = warpgroup_mma_wait(0, deps=(acc, ))
@@ -269,7 +270,7 @@ def _consumer(C: gl.constexpr, tensors, barriers, buffers, call, P: gl.constexpr
         sums = gl.sum(_lanes(p, BN), 1) + carry
         m = gl.convert_layout(fm, gl.SliceLayout(1, sums.type.layout))[:, None] + gl.zeros_like(sums)
         acc = gl.zeros([64, D], gl.float32, _accumulator(D))
-        pv = gl.convert_layout(p.to(q_in.dtype), _operand(D))
+        pv = _rounded(p, q_in.dtype, P)
         if P.packed:  # noqa: SIM102  the second is a tensor
             if column + BN > nk:
                 mbarrier.wait(v_full.index(count % ST), (count // ST) & 1)
@@ -306,7 +307,7 @@ def _consumer(C: gl.constexpr, tensors, barriers, buffers, call, P: gl.constexpr
         # the last product, under it the next tile's first scores; then the results
         stage = count % ST
         mbarrier.wait(v_full.index(stage), (count // ST) & 1)
-        acc = warpgroup_mma(pv, v_ring.index(stage).reshape([BN, D]), acc, is_async=True)
+        acc = _add_values(pv, v_ring.index(stage), acc, P)
         count += 1
         tile += 1
         k_stage = count % ST

@@ -81,6 +81,11 @@ class Config:
         return 65_504.0 if self.narrow else FAR
 
     @property
+    def loops(self) -> int:
+        """Of a tile, over key blocks: those that the right side crosses, those that none does, those of the left."""
+        return 1 + (self.causal and self.edge) + self.left
+
+    @property
     def shared_output(self) -> bool:
         """Whether the output leaves through Q's buffer: at head size 256 there is no room for one of its own."""
         return self.head_dim > 128

@@ -34,6 +34,34 @@ def _operand(columns):
     return gl.DotOperandLayout(operand_index=0, parent=_accumulator(columns), k_width=2)
 
 
+@constexpr_function
+def _pair_code(half):
+    return f"cvt.rn.{'f16' if half else 'bf16'}x2.f32 $0, $2, $1;"
+
+
+@gluon.jit
+def _rounded(p, dtype: gl.constexpr, P: gl.constexpr):
+    """P (64, BN) as it goes from step to step. Where more than one loop takes it, two columns are one int32: of 16-bit
+    values ptxas would split and join every pair in every step."""
+    if P.loops > 1:
+        pairs = gl.reshape(gl.convert_layout(p, _accumulator(P.block_n)), [64, P.block_n // 2, 2])
+        return gl.inline_asm_elementwise(_pair_code(P.half), "=r,f,f", gl.split(pairs), dtype=gl.int32, is_pure=True,
+                                         pack=1)
+    else:
+        return gl.convert_layout(p.to(dtype), _operand(P.head_dim))
+
+
+@gluon.jit
+def _add_values(p, v, acc, P: gl.constexpr):
+    """acc (64, D) + P V, under way; P as `_rounded` leaves it."""
+    if P.loops > 1:
+        low, high = gl.inline_asm_elementwise("mov.b32 {$0, $1}, $2;", "=h,=h,r", [p], dtype=(gl.int16, gl.int16),
+                                              is_pure=True, pack=1)
+        p = gl.reshape(gl.join(low, high), [64, P.block_n]).to(v.dtype, bitcast=True)
+    return warpgroup_mma(gl.convert_layout(p, _operand(P.head_dim)), v.reshape([P.block_n, P.head_dim]), acc,
+                         is_async=True)
+
+
 @gluon.jit
 def _tile(word, P: gl.constexpr):
     """First row, head and batch of a tile."""
