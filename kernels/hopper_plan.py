@@ -86,6 +86,11 @@ class Config:
         return 1 + (self.causal and self.edge) + self.left
 
     @property
+    def half_left(self) -> bool:
+        """Whether a consumer multiplies half of the last block where the left side hides the rest."""
+        return self.left and self.ahead and not self.edge
+
+    @property
     def shared_output(self) -> bool:
         """Whether the output leaves through Q's buffer: at head size 256 there is no room for one of its own."""
         return self.head_dim > 128

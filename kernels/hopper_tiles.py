@@ -162,10 +162,10 @@ def _place(head, number, first_q, call, P: gl.constexpr):
 
 
 @gluon.jit
-def _first_scores(q, k, D: gl.constexpr, BN: gl.constexpr, BF: gl.constexpr):
-    """Q·Kᵀ of the first BF keys of a block, under way."""
+def _scores(q, k, D: gl.constexpr, BN: gl.constexpr, FIRST: gl.constexpr, KEYS: gl.constexpr):
+    """Q·Kᵀ of KEYS keys of a block from its FIRST on, under way."""
     k = k.reshape([BN, D])
-    if BF != BN:
-        k = k.slice(0, BF)
-    zero = gl.zeros([64, BF], gl.float32, _accumulator(BF))
+    if KEYS != BN:
+        k = k.slice(FIRST, KEYS)
+    zero = gl.zeros([64, KEYS], gl.float32, _accumulator(KEYS))
     return warpgroup_mma(q, k.permute((1, 0)), zero, use_acc=False, is_async=True)
