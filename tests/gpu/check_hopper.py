@@ -81,7 +81,8 @@ def jobs() -> list[dict[str, Any]]:
         for sizes, causal, window in JUMPED]} for head_dim in (128, 64)]
     found.append({"form": "chosen", "head_dim": 1, "cases": [
         (1, 2, 2, 1000, 1000, causal, (-1, -1), d, dtype, lay) for lay in ("sink", "growing", "low", "huge")
-        for d, causal, dtype in ((128, False, "bfloat16"), (64, True, "bfloat16"), (128, True, "float16"))]})
+        for d, causal, dtype in ((128, False, "bfloat16"), (64, True, "bfloat16"), (128, True, "float16"),
+                             (128, False, "float16"), (64, True, "float16"))]})
     return found
 
 
