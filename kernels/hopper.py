@@ -263,7 +263,14 @@ def _consumer(C: gl.constexpr, tensors, barriers, buffers, call, P: gl.constexpr
         blocks = end - first
         column = (end - 1) * BN
         # the first block: P, sums and the maximum that stays
-        f = _masked(f, column, row, nk, lowest, highest, P, BF, FIRST, False)
+        if P.causal:
+            f = _masked(f, column, row, nk, lowest, highest, P, BF, FIRST, False)
+        else:
+            crossed = column + BN > nk
+            if P.left:
+                crossed = crossed | (column < row + 63 + lowest)
+            if crossed:
+                f = _masked(f, column, row, nk, lowest, highest, P, BF, FIRST, False)
         fm = gl.max(f, 1) * scale_log2
         if P.narrow:
             if not (P.causal and P.edge):
