@@ -263,13 +263,10 @@ def _consumer(C: gl.constexpr, tensors, barriers, buffers, call, P: gl.constexpr
         blocks = end - first
         column = (end - 1) * BN
         # the first block: P, sums and the maximum that stays
-        if P.causal:
+        if P.causal or P.left:
             f = _masked(f, column, row, nk, lowest, highest, P, BF, FIRST, False)
         else:
-            crossed = column + BN > nk
-            if P.left:
-                crossed = crossed | (column < row + 63 + lowest)
-            if crossed:
+            if column + BN > nk:  # decided when it runs
                 f = _masked(f, column, row, nk, lowest, highest, P, BF, FIRST, False)
         fm = gl.max(f, 1) * scale_log2
         if P.narrow:
@@ -290,7 +287,7 @@ def _consumer(C: gl.constexpr, tensors, barriers, buffers, call, P: gl.constexpr
         acc = gl.zeros([64, D], gl.float32, _accumulator(D))
         pv = _rounded(p, q_in.dtype, P)
         if P.packed:  # noqa: SIM102  the second is a tensor
-            if column + BN > nk:
+            if column + BN > nk:  # decided when it runs
                 mbarrier.wait(v_full.index(count % ST), (count // ST) & 1)
                 _clear(v_ring.index(count % ST).reshape([BN, D]), nk - column, BN, D)
         mbarrier.wait(k_full.index((count + 1) % ST), ((count + 1) // ST) & 1, pred=blocks > 1)

@@ -92,6 +92,12 @@ class Config:
         return self.left and self.ahead and not self.edge and self.head_dim == 64
 
     @property
+    def cache_key(self) -> str:
+        """By this Triton finds a compiled form again: the fields, and what this version makes of them."""
+        return repr([self, *(getattr(self, name) for name, value in vars(Config).items()
+                             if isinstance(value, property) and name != "cache_key")])
+
+    @property
     def shared_output(self) -> bool:
         """Whether the output leaves through Q's buffer: at head size 256 there is no room for one of its own."""
         return self.head_dim > 128

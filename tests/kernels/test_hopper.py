@@ -202,3 +202,12 @@ def test_float16_runs_as_bfloat16_and_finds_what_it_cannot_hold(head_dim, option
         assert held.half().isfinite() and lost.half().isinf()
         assert half.largest < lost and 2.0**-half.margin >= 2.0**-14  # of 11 bits
     assert other.largest == 2.0**72 and other.margin == 0
+
+
+def test_what_follows_from_the_fields_is_part_of_a_compiled_form(monkeypatch):
+    """Triton keeps compiled kernels on disk: one of a version with another margin may not be taken for this one's."""
+    config = hopper_plan.choose(*given(dtype=torch.float16)[:2], Options())
+    before = config.cache_key
+    assert before != replace(config, stages=3).cache_key
+    monkeypatch.setattr(hopper_plan.Config, "margin", property(lambda self: 5))
+    assert config.cache_key != before
