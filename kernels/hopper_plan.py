@@ -81,15 +81,17 @@ class Config:
         return 65_504.0 if self.narrow else FAR
 
     @property
-    def loops(self) -> int:
-        """Of a tile, over key blocks: those that the right side crosses, those that none does, those of the left."""
-        return 1 + (self.causal and self.edge) + self.left
+    def paired(self) -> bool:
+        """Whether two columns of P go from step to step as one int32: where a loop for blocks that a side of the window
+        crosses takes it over too, ptxas would split and join 16-bit values in every step. Three consumers with a
+        maximum that stays have no registers for that unless they are late."""
+        return (self.left or (self.causal and self.edge)) and (self.consumers == 2 or self.late or not self.fixed)
 
     @property
     def half_left(self) -> bool:
         """Whether a consumer multiplies half of the last block where the left side hides the rest. At head size 128 the
         step for it makes Triton 3.9 keep 16 to 32 values of every loop in memory."""
-        return self.left and self.ahead and not self.edge and self.head_dim == 64
+        return self.left and self.ahead and self.fixed and not self.edge and self.head_dim == 64
 
     @property
     def cache_key(self) -> str:

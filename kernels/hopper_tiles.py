@@ -41,9 +41,8 @@ def _pair_code(half):
 
 @gluon.jit
 def _rounded(p, dtype: gl.constexpr, P: gl.constexpr):
-    """P (64, BN) as it goes from step to step. Where more than one loop takes it, two columns are one int32: of 16-bit
-    values ptxas would split and join every pair in every step."""
-    if P.loops > 1:
+    """P (64, BN) as it goes from step to step: rounded, an operand, or two columns as one int32."""
+    if P.paired:
         pairs = gl.reshape(gl.convert_layout(p, _accumulator(P.block_n)), [64, P.block_n // 2, 2])
         return gl.inline_asm_elementwise(_pair_code(P.half), "=r,f,f", gl.split(pairs), dtype=gl.int32, is_pure=True,
                                          pack=1)
@@ -54,7 +53,7 @@ def _rounded(p, dtype: gl.constexpr, P: gl.constexpr):
 @gluon.jit
 def _add_values(p, v, acc, P: gl.constexpr):
     """acc (64, D) + P V, under way; P as `_rounded` leaves it."""
-    if P.loops > 1:
+    if P.paired:
         low, high = gl.inline_asm_elementwise("mov.b32 {$0, $1}, $2;", "=h,=h,r", [p], dtype=(gl.int16, gl.int16),
                                               is_pure=True, pack=1)
         p = gl.reshape(gl.join(low, high), [64, P.block_n]).to(v.dtype, bitcast=True)

@@ -14,12 +14,12 @@ import torch
 from kernels import UnsupportedCall, hopper_plan
 from kernels.options import Options
 
-# dtype, head size, Nq, Nk, causal, left of the window, query heads a key head
-CALLS = [("bfloat16", 64, 4096, 4096, False, -1, 1), ("float16", 64, 4096, 4096, True, -1, 1),
-         ("float16", 64, 1000, 1000, True, 300, 1), ("bfloat16", 64, 4096, 4096, True, -1, 1),
-         ("bfloat16", 128, 4096, 4096, True, -1, 4), ("float16", 128, 4096, 4096, False, -1, 1),
-         ("bfloat16", 128, 1000, 1111, True, 300, 1), ("bfloat16", 128, 1000, 1000, True, 300, 1),
-         ("bfloat16", 192, 1000, 1000, True, -1, 1)]
+# dtype, head size, Nq, Nk, causal, left of the window, query heads a key head, what is turned off
+CALLS = [("bfloat16", 64, 4096, 4096, False, -1, 1), ("bfloat16", 64, 4096, 4096, True, -1, 1),
+         ("float16", 64, 4096, 4096, True, -1, 1), ("float16", 64, 1000, 1000, True, 300, 1),
+         ("bfloat16", 64, 1000, 1000, True, 300, 1, "fixed"), ("bfloat16", 128, 4096, 4096, True, -1, 4),
+         ("float16", 128, 4096, 4096, False, -1, 1), ("bfloat16", 128, 1000, 1111, True, 300, 1),
+         ("bfloat16", 128, 1000, 1000, True, 300, 1), ("bfloat16", 192, 1000, 1000, True, -1, 1)]
 # Triton 3.9, which computes the addresses of matrices anew, keeps so many values of a loop in memory; and of the loop
 # over the blocks, one or two a tile, that the left side of a window crosses
 SPILLED, SPILLED_LEFT = 4, 16
