@@ -7,7 +7,8 @@ shared memory. A computing warpgroup keeps its scores, P and its output in regis
 the scores of the next block and P V of this one, then takes the softmax of the scores while the tensor cores serve the
 others, which take turns (named barriers). Programs stay: each walks a list of tiles, (batch, head, query rows), block
 by block from the last visible key to the first. The maximum of a row's first block stays for all (`fixed`), which saves
-a maximum and a rescaling a block; rows for which that was too low are found by their sums and done again (`_repair`).
+a maximum and a rescaling a block; rows for which that was too low are found by their sums and done again (`_repair`):
+in bfloat16 beyond 2^72 times the first maximum, in float16, where P ends at 65,504, from 2^22 on.
 
 Names: q (B, H, Nq, D), k and v (B, Hk, Nk, D), out like q, lse (B, H, Nq) float32, natural logarithm; m, a row's
 maximum, counts powers of two, as scores times scale_log2 do. kernels.hopper_softmax has the softmax, hopper_repair the
@@ -34,19 +35,19 @@ from kernels.gluon_names import (
     named_sync,
     tma_load,
     tma_store_wait,
-    warpgroup_mma,
     warpgroup_mma_wait,
 )
 from kernels.hopper_plan import Config, group_of, tile_lists
 from kernels.hopper_repair import _repair
-from kernels.hopper_softmax import INFINITY, LARGEST, _lanes, _masked, _raise, _rescale, _weights
+from kernels.hopper_softmax import INFINITY, _lanes, _masked, _raise, _rescale, _weights
 from kernels.hopper_tiles import (
     _accumulator,
+    _add_values,
     _blocks,
     _clear,
-    _first_scores,
-    _operand,
     _place,
+    _rounded,
+    _scores,
     _sequence,
     _store_lse,
     _store_output,
@@ -123,8 +124,9 @@ def _registers(q, P: gl.constexpr):
 
 @gluon.jit
 def _step(C: gl.constexpr, q, rings, count, more, pv, acc, m, sums, column, row, nk, lowest, highest, scale_log2,
-          MASKED: gl.constexpr, P: gl.constexpr):
-    """Scores of the next block, P V of this one, softmax of the next. more: whether a block follows the next."""
+          MASKED: gl.constexpr, P: gl.constexpr, KEYS: gl.constexpr):
+    """Scores of the next block, P V of this one, softmax of the next. more: whether a block follows the next. KEYS: of
+    the next block, the last ones; what lies before is hidden."""
     k_ring, v_ring, k_full, k_free, v_full, v_free = rings
     D: gl.constexpr = P.head_dim
     BN: gl.constexpr = P.block_n
@@ -132,34 +134,68 @@ def _step(C: gl.constexpr, q, rings, count, more, pv, acc, m, sums, column, row,
     FIXED: gl.constexpr = P.fixed and not (MASKED and P.edge)  # else the first block has shown each row a key
     k_stage = (count + 1) % ST
     v_stage = count % ST
-    zero = gl.zeros([64, BN], gl.float32, _accumulator(BN))
     _take_turn(C, P)
-    s = warpgroup_mma(q, k_ring.index(k_stage).reshape([BN, D]).permute((1, 0)), zero, use_acc=False, is_async=True)
+    s = _scores(q, k_ring.index(k_stage), D, BN, BN - KEYS, KEYS)
     mbarrier.wait(v_full.index(v_stage), (count // ST) & 1)
-    acc = warpgroup_mma(pv, v_ring.index(v_stage).reshape([BN, D]), acc, is_async=True)
+    acc = _add_values(pv, v_ring.index(v_stage), acc, P)
     _pass_turn(C, P)
     if FIXED and not P.late:
-        sums, m, alpha = _raise(sums, m)
+        sums, m, alpha = _raise(sums, m, P)
     if P.overlap:
         s = warpgroup_mma_wait(1, deps=(s, ))
     else:
         s, acc = warpgroup_mma_wait(0, deps=(s, acc))
     mbarrier.arrive(k_free.index(k_stage), count=1)
     if MASKED:
-        s = _masked(s, column, row, nk, lowest, highest, P, BN, _accumulator(BN), not P.edge)
+        s = _masked(s, column + BN - KEYS, row, nk, lowest, highest, P, KEYS, _accumulator(KEYS), not P.edge)
     if FIXED:
-        p, m, sums, _ = _weights(s, m, sums, scale_log2, BN, True, False)
+        p, m, sums, _ = _weights(s, m, sums, scale_log2, KEYS, True, False)
     else:
+        if P.fixed and P.left:  # a sum that tells of an overflow may not be scaled down
+            sums = gl.where(sums < P.largest, sums, INFINITY)
         p, m, sums, alpha = _weights(s, m, sums, scale_log2, BN, False, MASKED)
     if FIXED and P.late:
-        sums, m, alpha = _raise(sums, m)
-        p = _rescale(p, alpha, BN)
-    pv = gl.convert_layout(p.to(pv.dtype), _operand(D))
+        sums, m, alpha = _raise(sums, m, P)
+        p = _rescale(p, alpha, KEYS)
+    if KEYS != BN:
+        p = _beside_nothing(p, True, BN)
+    pv = _rounded(p, v_ring.dtype, P)
     # this wait ends a basic block, so that ptxas cannot lift the next wgmma wait above the softmax
     mbarrier.wait(k_full.index((count + 2) % ST), ((count + 2) // ST) & 1, pred=more)
     acc = warpgroup_mma_wait(0, deps=(acc, ))
     mbarrier.arrive(v_free.index(v_stage), count=1)
     return pv, _rescale(acc, alpha, D), m, sums
+
+
+@gluon.jit
+def _beside_nothing(p, LAST: gl.constexpr, BN: gl.constexpr):
+    """P (64, BN) of a block of which p (64, BN / 2) is the first half or the last, the rest 0: p * 0, since a constant
+    operand makes ptxas wait after every wgmma of the loop."""
+    if LAST:
+        p = gl.join(p * 0.0, p)
+    else:
+        p = gl.join(p, p * 0.0)
+    return gl.convert_layout(gl.reshape(gl.permute(p, (0, 2, 1)), [64, BN]), _accumulator(BN))
+
+
+@gluon.jit
+def _with_next(fm, q, rings, count, blocks, column, row, nk, lowest, highest, scale_log2, P: gl.constexpr):
+    """The maxima of the first block with those of the next where a row has seen less than half of the first: of few
+    keys it is no measure for the others, and float16 ends soon."""
+    k_ring, _, k_full, _, _, _ = rings
+    BN: gl.constexpr = P.block_n
+    seen = nk - column
+    if P.causal:
+        seen = gl.minimum(seen, row + highest + 1 - column)
+    if (seen < BN // 2) & (blocks > 1):
+        stage = (count + 1) % P.stages
+        mbarrier.wait(k_full.index(stage), ((count + 1) // P.stages) & 1)
+        s = _scores(q, k_ring.index(stage), P.head_dim, BN, 0, BN)
+        s = warpgroup_mma_wait(0, deps=(s, ))
+        if P.left:
+            s = _masked(s, column - BN, row, nk, lowest, highest, P, BN, _accumulator(BN), not P.edge)
+        fm = gl.maximum(fm, gl.convert_layout(gl.max(s, 1) * scale_log2, fm.type.layout))
+    return fm
 
 
 @gluon.jit
@@ -192,7 +228,7 @@ def _consumer(C: gl.constexpr, tensors, barriers, buffers, call, P: gl.constexpr
         q = _registers(q_ring.index(C), P)
         mbarrier.arrive(q_free.index(C), count=1)
         mbarrier.wait(k_full.index(0), 0, pred=word >= 0)
-        f = _first_scores(gl.convert_layout(q, gl.DotOperandLayout(0, FIRST, 2)), k_ring.index(0), D, BN, BF)
+        f = _scores(gl.convert_layout(q, gl.DotOperandLayout(0, FIRST, 2)), k_ring.index(0), D, BN, 0, BF)
         f = warpgroup_mma_wait(0, deps=(f, ))
         mbarrier.arrive(k_free.index(0), count=1, pred=word >= 0)
     else:
@@ -221,14 +257,22 @@ def _consumer(C: gl.constexpr, tensors, barriers, buffers, call, P: gl.constexpr
             mbarrier.wait(q_full.index(C), tile & 1)
             stage = count % ST
             mbarrier.wait(k_full.index(stage), (count // ST) & 1)
-            f = _first_scores(q, k_ring.index(stage), D, BN, BF)
+            f = _scores(q, k_ring.index(stage), D, BN, 0, BF)
             f = warpgroup_mma_wait(0, deps=(f, ))
             mbarrier.arrive(k_free.index(stage), count=1)
         blocks = end - first
         column = (end - 1) * BN
         # the first block: P, sums and the maximum that stays
-        f = _masked(f, column, row, nk, lowest, highest, P, BF, FIRST, False)
+        if P.causal or P.left:
+            f = _masked(f, column, row, nk, lowest, highest, P, BF, FIRST, False)
+        else:
+            if column + BN > nk:  # decided when it runs
+                f = _masked(f, column, row, nk, lowest, highest, P, BF, FIRST, False)
         fm = gl.max(f, 1) * scale_log2
+        if P.narrow:
+            if not (P.causal and P.edge):
+                fm = _with_next(fm, q, rings, count, blocks, column, row, nk, lowest, highest, scale_log2, P)
+            fm += P.margin
         used = fm
         if P.edge:
             used = gl.where(fm == -INFINITY, 0.0, fm)
@@ -236,15 +280,14 @@ def _consumer(C: gl.constexpr, tensors, barriers, buffers, call, P: gl.constexpr
             fm = gl.where(fm == -INFINITY, 0.0, fm)
             used = fm
         p = gl.exp2(f * scale_log2 - used[:, None])
-        if BF != BN:  # p * 0 and not zeros: a constant operand makes ptxas wait after every wgmma of the loop
-            p = gl.reshape(gl.permute(gl.join(p, p * 0.0), (0, 2, 1)), [64, BN])
-            p = gl.convert_layout(p, _accumulator(BN))
+        if BF != BN:
+            p = _beside_nothing(p, False, BN)
         sums = gl.sum(_lanes(p, BN), 1) + carry
         m = gl.convert_layout(fm, gl.SliceLayout(1, sums.type.layout))[:, None] + gl.zeros_like(sums)
         acc = gl.zeros([64, D], gl.float32, _accumulator(D))
-        pv = gl.convert_layout(p.to(q_in.dtype), _operand(D))
+        pv = _rounded(p, q_in.dtype, P)
         if P.packed:  # noqa: SIM102  the second is a tensor
-            if column + BN > nk:
+            if column + BN > nk:  # decided when it runs
                 mbarrier.wait(v_full.index(count % ST), (count // ST) & 1)
                 _clear(v_ring.index(count % ST).reshape([BN, D]), nk - column, BN, D)
         mbarrier.wait(k_full.index((count + 1) % ST), ((count + 1) // ST) & 1, pred=blocks > 1)
@@ -253,30 +296,41 @@ def _consumer(C: gl.constexpr, tensors, barriers, buffers, call, P: gl.constexpr
         clean = 1
         left = blocks
         if P.causal and P.edge:
-            clean = gl.minimum(gl.maximum(end - gl.maximum(row - C * 64 + highest, 0) // BN, 1), blocks)
+            clean = gl.maximum(end - gl.maximum(row - C * 64 + highest, 0) // BN, 1)
+            if P.narrow:  # one more for a row that has seen few keys: see _with_next
+                clean += 1
+            clean = gl.minimum(clean, blocks)
         if P.left:
             last = row + 63 + lowest
             left = gl.maximum(blocks - gl.maximum((last + BN - 1) // BN - first, 0), clean)
         if P.causal and P.edge:
             for j in range(1, clean):
                 pv, acc, m, sums = _step(C, q, rings, count, j + 1 < blocks, pv, acc, m, sums, column - j * BN, row, nk,
-                                         lowest, highest, scale_log2, True, P)
+                                         lowest, highest, scale_log2, True, P, BN)
                 count += 1
         for j in range(clean, left):
             pv, acc, m, sums = _step(C, q, rings, count, j + 1 < blocks, pv, acc, m, sums, 0, row, nk, lowest, highest,
-                                     scale_log2, False, P)
+                                     scale_log2, False, P, BN)
             count += 1
         if P.left:
-            for j in range(left, blocks):
+            half = 0
+            if P.half_left:  # the mirrored half of the last block: its first keys may be hidden from all 64 rows
+                half = ((row + lowest >= first * BN + BN // 2) & (left < blocks)).to(gl.int32)
+            for j in range(left, blocks - half):
                 pv, acc, m, sums = _step(C, q, rings, count, j + 1 < blocks, pv, acc, m, sums, column - j * BN, row, nk,
-                                         lowest, highest, scale_log2, True, P)
+                                         lowest, highest, scale_log2, True, P, BN)
                 count += 1
+            if P.half_left:
+                for j in range(blocks - half, blocks):
+                    pv, acc, m, sums = _step(C, q, rings, count, j + 1 < blocks, pv, acc, m, sums, column - j * BN, row,
+                                             nk, lowest, highest, scale_log2, True, P, BN // 2)
+                    count += 1
         if not P.ahead and not P.shared_output:
             mbarrier.arrive(q_free.index(C), count=1)  # the next Q loads under the rest of this tile
         # the last product, under it the next tile's first scores; then the results
         stage = count % ST
         mbarrier.wait(v_full.index(stage), (count // ST) & 1)
-        acc = warpgroup_mma(pv, v_ring.index(stage).reshape([BN, D]), acc, is_async=True)
+        acc = _add_values(pv, v_ring.index(stage), acc, P)
         count += 1
         tile += 1
         k_stage = count % ST
@@ -286,11 +340,11 @@ def _consumer(C: gl.constexpr, tensors, barriers, buffers, call, P: gl.constexpr
             mbarrier.wait(k_full.index(k_stage), (count // ST) & 1, pred=more)
             q = _registers(q_ring.index(C), P)
             mbarrier.arrive(q_free.index(C), count=1)
-            f = _first_scores(gl.convert_layout(q, gl.DotOperandLayout(0, FIRST, 2)), k_ring.index(k_stage), D, BN, BF)
+            f = _scores(gl.convert_layout(q, gl.DotOperandLayout(0, FIRST, 2)), k_ring.index(k_stage), D, BN, 0, BF)
         total = gl.sum(sums, 1)
         _store_lse(lse, total, m, _place(head, number, first_q, call, P), row, nq, ROWS, P)
         if P.fixed:
-            carry = gl.where((total < LARGEST)[:, None], gl.zeros_like(sums), float("nan"))
+            carry = gl.where((total < P.largest)[:, None], gl.zeros_like(sums), float("nan"))
         if P.ahead:
             acc = warpgroup_mma_wait(1, deps=(acc, ))
         else:

@@ -19,6 +19,7 @@ from kernels.plan import padded, tma_obstacle
 
 SWITCHES = ("turns", "overlap", "fixed")  # fields of Config that a call may turn off, to learn what each is worth
 GROUP_BYTES = 16 << 20  # keys and values of the heads worked on together: a third of the L2 of an H200
+FAR = 2.0**72  # of a row's sum: far beyond what a raised maximum leaves, far below float32's end
 ROW_BITS, HEAD_BITS, BATCH_BITS = 20, 24, 19  # of a tile's word, low to high; a negative word ends a list
 
 
@@ -31,9 +32,9 @@ class Config:
     window's right side exists; left: its left side. edge: more than one block of a consumer may cross the right side,
     or none is seen. ahead: two consumers share every block, keep Q in registers and multiply the next tile's first
     block before they write this one. fixed: the maximum of a row's first block stays (see hopper_softmax._raise); else
-    a maximum a block. late: with fixed, P is looked at before it is rounded, not a step later: float16's would overflow
-    at 2^16. turns: consumers multiply in turn. overlap: the softmax of a block runs under P V of the block before it.
-    packed: sequences behind each other, not a batch.
+    a maximum a block. late: with fixed, P is looked at before it is rounded, not a step later. half: the tensors are
+    float16, not bfloat16. turns: consumers multiply in turn. overlap: the softmax of a block runs under P V of the
+    block before it. packed: sequences behind each other, not a batch.
     """
 
     head_dim: int
@@ -47,6 +48,7 @@ class Config:
     ahead: bool = False
     fixed: bool = False
     late: bool = False
+    half: bool = False
     turns: bool = True
     overlap: bool = True
     packed: bool = False
@@ -59,6 +61,43 @@ class Config:
     def parameters(self) -> dict[str, int | bool]:
         """The configuration as numbers and bools, the tile first."""
         return {"block_m": self.block_m, **asdict(self)}
+
+    @property
+    def narrow(self) -> bool:
+        """Whether P may overflow when it is rounded, before it is looked at: float16 ends at 65,504, bfloat16 where
+        float32 does."""
+        return self.half and self.fixed and not self.late
+
+    @property
+    def margin(self) -> int:
+        """Powers of two by which m starts above a row's first maximum: P then grows by 2^22, not 2^16, before float16
+        ends, and what is lost of small P below 2^-14 is less than the rounding of the output."""
+        return 6 if self.narrow else 0
+
+    @property
+    def largest(self) -> float:
+        """A row whose sum passes this is done again (hopper_repair): P is at most its row's sum, and may have
+        overflowed."""
+        return 65_504.0 if self.narrow else FAR
+
+    @property
+    def paired(self) -> bool:
+        """Whether two columns of P go from step to step as one int32: where a loop for blocks that a side of the window
+        crosses takes it over too, ptxas would split and join 16-bit values in every step. Three consumers with a
+        maximum that stays have no registers for that unless they are late."""
+        return (self.left or (self.causal and self.edge)) and (self.consumers == 2 or self.late or not self.fixed)
+
+    @property
+    def half_left(self) -> bool:
+        """Whether a consumer multiplies half of the last block where the left side hides the rest. At head size 128 the
+        step for it makes Triton 3.9 keep 16 to 32 values of every loop in memory."""
+        return self.left and self.ahead and self.fixed and not self.edge and self.head_dim == 64
+
+    @property
+    def cache_key(self) -> str:
+        """By this Triton finds a compiled form again: the fields, and what this version makes of them."""
+        return repr([self, *(getattr(self, name) for name, value in vars(Config).items()
+                             if isinstance(value, property) and name != "cache_key")])
 
     @property
     def shared_output(self) -> bool:
@@ -114,7 +153,7 @@ def choose(q: torch.Tensor, k: torch.Tensor, options: Options, tuning: Mapping[s
     causal, left = options.right >= 0, options.left >= 0
     highest = k.shape[2] - q.shape[2] + options.right
     fixed = head_dim <= 128
-    late = q.dtype == torch.float16 or (causal and 64 < head_dim <= 128)
+    late = causal and 64 < head_dim <= 128
 
     def crossed(unit: int) -> bool:
         """Whether the window's right side may cross more than one key block of `unit` query rows, or hide all."""
@@ -129,7 +168,8 @@ def choose(q: torch.Tensor, k: torch.Tensor, options: Options, tuning: Mapping[s
         consumers, block_n, stages, ahead, edge = 2, 128, 4, True, crossed(128)
     else:
         consumers, block_n, stages, ahead = 3, 128, 4, False
-    found = Config(head_dim, consumers, block_n, stages, group, causal, left, edge, ahead, fixed, late=late)
+    found = Config(head_dim, consumers, block_n, stages, group, causal, left, edge, ahead, fixed, late=late,
+                   half=q.dtype == torch.float16)
     return replace(found, **_turned_off(tuning)) if tuning else found
 
 
@@ -224,6 +264,9 @@ def tile_lists(batch: int, heads: int, nq: int, nk: int, block_m: int, block_n: 
 # one more to begin and end; causal also 12 % hidden pairs in the blocks of the diagonal (derived). Next: at head size
 # 64 fewer instructions around the exponentials; at 1k a start under the end of the kernel before, and K and V for two
 # programs by one copy (multicast).
+# Rows that float16 does again where it is not late, by simulation: normal scores of standard deviation 1 to 3, full and
+# causal, N 1k to 16k: none of 65,536; of 4, at 16k: 1 and 3 of 262,144. Without the margin and the next block's maximum
+# (hopper._with_next) 0.2 % at 3 and 1 % at 4, causal. A row lost costs its program the later tiles of its place too.
 #
 # What was tried: TFLOP/s at N 1k / 4k / 16k, bfloat16, each beside the kernel without the change, on an earlier form of
 # it, with a maximum a block.

@@ -8,28 +8,27 @@ from __future__ import annotations
 from kernels.gluon_names import constexpr_function, gl, gluon
 
 INFINITY = gl.constexpr(float("inf"))
-LARGEST = gl.constexpr(2.0**72)  # a row's sum from here on may hide an overflow of P: see _raise
 
 
 @gluon.jit
 def _masked(s, column, row, nk, lowest, highest, P: gl.constexpr, N: gl.constexpr, LAYOUT: gl.constexpr,
             LEFT_ONLY: gl.constexpr):
     """Scores with the hidden ones at -inf. LEFT_ONLY: the block ends before the right side and the last key."""
-    columns = column + gl.arange(0, N, layout=gl.SliceLayout(0, LAYOUT))[None, :]
-    rows = row + gl.arange(0, 64, layout=gl.SliceLayout(1, LAYOUT))[:, None]
-    if LEFT_ONLY:
-        visible = columns >= rows + lowest
-    elif P.causal:
-        visible = columns <= rows + highest
-        if P.edge:
-            visible = visible & (columns < nk)
-        if P.left:
-            visible = visible & (columns >= rows + lowest)
-    else:
-        visible = columns < nk
-        if P.left:
-            visible = visible & (columns >= rows + lowest)
-    return gl.where(visible, s, -INFINITY)
+    c = gl.arange(0, N, layout=gl.SliceLayout(0, LAYOUT))
+    r = row - column + gl.arange(0, 64, layout=gl.SliceLayout(1, LAYOUT))
+    lane = (c & 6)[None, :]  # so written, each element compares one of two registers with a constant
+    place = c[None, :] - lane
+    if not LEFT_ONLY:
+        if P.causal:
+            last = r + highest
+            if P.edge:
+                last = gl.minimum(last, nk - 1 - column)
+            s = gl.where(last[:, None] - lane >= place, s, -INFINITY)
+        else:
+            s = gl.where(nk - 1 - column - lane >= place, s, -INFINITY)
+    if P.left:
+        s = gl.where((r + lowest)[:, None] - lane <= place, s, -INFINITY)
+    return s
 
 
 @gluon.jit
@@ -46,12 +45,12 @@ def _row_maximum(s, scale_log2, like):
 
 
 @constexpr_function
-def _raise_code():
+def _raise_code(largest):
     """PTX for a thread's four sums, $0 to $3 (two rows, two columns), and m, $4 to $7; alpha is $8 to $11.
 
     Where a row's sum has passed 2^8, m rises by k, the whole number with 2^k <= sum, and alpha = 2^-k: exact. In a warp
-    without such a row alpha is 1. A sum beyond 2^72 becomes infinite: P may have overflowed, so _repair does the row
-    again.
+    without such a row alpha is 1. A sum beyond `largest` becomes infinite: P, none of which is larger than the sums
+    with it, may have overflowed where it was rounded, so _repair does the row again.
     """
     ones = " ".join(f"mov.f32 ${8 + i}, 0f3F800000;" for i in range(4))
     code = (f"{{ .reg .pred over, any, lost; .reg .f32 a, b, f, k; {ones} max.f32 a, $0, $1; max.f32 b, $2, $3; "
@@ -61,7 +60,7 @@ def _raise_code():
         for lane in (1, 2):
             code += f"shfl.sync.bfly.b32 f, {most}, {lane}, 31, 0xffffffff; max.f32 {most}, {most}, f; "
         code += (f"lg2.approx.f32 k, {most}; cvt.rmi.f32.f32 k, k; max.f32 k, k, 0f00000000; neg.f32 f, k; "
-                 f"ex2.approx.f32 f, f; setp.gt.f32 lost, {most}, 0f63800000; ")
+                 f"ex2.approx.f32 f, f; setp.gt.f32 lost, {most}, {largest}; ")
         for i in (row, row + 1):
             code += (f"mov.f32 ${8 + i}, f; add.f32 ${4 + i}, ${4 + i}, k; mul.f32 ${i}, ${i}, f; "
                      f"selp.f32 ${i}, 0f7F800000, ${i}, lost; ")
@@ -69,11 +68,11 @@ def _raise_code():
 
 
 @gluon.jit
-def _raise(sums, m):
+def _raise(sums, m, P: gl.constexpr):
     """l and m with m raised where it has fallen far behind, and alpha, by which the output must follow."""
     CONSTRAINTS: gl.constexpr = "=f,=f,=f,=f,=f,=f,=f,=f,=&f,=&f,=&f,=&f,0,1,2,3,4,5,6,7"
-    return gl.inline_asm_elementwise(_raise_code(), CONSTRAINTS, [sums, m], dtype=(gl.float32, gl.float32, gl.float32),
-                                     is_pure=False, pack=4)
+    return gl.inline_asm_elementwise(_raise_code(P.largest), CONSTRAINTS, [sums, m],
+                                     dtype=(gl.float32, gl.float32, gl.float32), is_pure=False, pack=4)
 
 
 @constexpr_function
@@ -116,5 +115,7 @@ def _weights(s, m, sums, scale_log2, N: gl.constexpr, FIXED: gl.constexpr, MASKE
             used = gl.where(m == -INFINITY, 0.0, m)
         alpha = gl.exp2(before - used)
         sums = sums * alpha
-    p = gl.exp2(_lanes(s, N) * scale_log2 - gl.expand_dims(used, 1))
-    return gl.reshape(p, [64, N]), m, sums + gl.sum(p, 1), alpha
+    parts = _lanes(s, N)
+    used = gl.convert_layout(used, gl.SliceLayout(1, parts.type.layout))  # nothing moves; the name differs by N
+    p = gl.exp2(parts * scale_log2 - gl.expand_dims(used, 1))
+    return gl.reshape(p, [64, N]), m, sums + gl.convert_layout(gl.sum(p, 1), sums.type.layout), alpha

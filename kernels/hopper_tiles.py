@@ -16,7 +16,7 @@ from kernels.gluon_names import (
     warpgroup_mma,
 )
 from kernels.hopper_plan import HEAD_BITS, ROW_BITS
-from kernels.hopper_softmax import INFINITY, LARGEST
+from kernels.hopper_softmax import INFINITY
 
 LN_2 = gl.constexpr(math.log(2.0))
 ROW_FIELD, HEAD_FIELD, ROW_SHIFT, HEAD_SHIFT = (
@@ -32,6 +32,33 @@ def _accumulator(columns):
 @constexpr_function
 def _operand(columns):
     return gl.DotOperandLayout(operand_index=0, parent=_accumulator(columns), k_width=2)
+
+
+@constexpr_function
+def _pair_code(half):
+    return f"cvt.rn.{'f16' if half else 'bf16'}x2.f32 $0, $2, $1;"
+
+
+@gluon.jit
+def _rounded(p, dtype: gl.constexpr, P: gl.constexpr):
+    """P (64, BN) as it goes from step to step: rounded, an operand, or two columns as one int32."""
+    if P.paired:
+        pairs = gl.reshape(gl.convert_layout(p, _accumulator(P.block_n)), [64, P.block_n // 2, 2])
+        return gl.inline_asm_elementwise(_pair_code(P.half), "=r,f,f", gl.split(pairs), dtype=gl.int32, is_pure=True,
+                                         pack=1)
+    else:
+        return gl.convert_layout(p.to(dtype), _operand(P.head_dim))
+
+
+@gluon.jit
+def _add_values(p, v, acc, P: gl.constexpr):
+    """acc (64, D) + P V, under way; P as `_rounded` leaves it."""
+    if P.paired:
+        low, high = gl.inline_asm_elementwise("mov.b32 {$0, $1}, $2;", "=h,=h,r", [p], dtype=(gl.int16, gl.int16),
+                                              is_pure=True, pack=1)
+        p = gl.reshape(gl.join(low, high), [64, P.block_n]).to(v.dtype, bitcast=True)
+    return warpgroup_mma(gl.convert_layout(p, _operand(P.head_dim)), v.reshape([P.block_n, P.head_dim]), acc,
+                         is_async=True)
 
 
 @gluon.jit
@@ -77,7 +104,7 @@ def _store_lse(lse, total, m, place, row, nq, ROWS: gl.constexpr, P: gl.constexp
     total = gl.convert_layout(total, ROWS)
     logarithm = (gl.convert_layout(gl.max(m, 1), ROWS) + gl.log2(total)) * LN_2
     if P.fixed:
-        logarithm = gl.where(total < LARGEST, logarithm, INFINITY)
+        logarithm = gl.where(total < P.largest, logarithm, INFINITY)
     rows = row + gl.arange(0, 64, layout=ROWS)
     gl.store(lse + place + rows, logarithm, mask=rows < nq)
 
@@ -134,10 +161,10 @@ def _place(head, number, first_q, call, P: gl.constexpr):
 
 
 @gluon.jit
-def _first_scores(q, k, D: gl.constexpr, BN: gl.constexpr, BF: gl.constexpr):
-    """Q·Kᵀ of the first BF keys of a block, under way."""
+def _scores(q, k, D: gl.constexpr, BN: gl.constexpr, FIRST: gl.constexpr, KEYS: gl.constexpr):
+    """Q·Kᵀ of KEYS keys of a block from its FIRST on, under way."""
     k = k.reshape([BN, D])
-    if BF != BN:
-        k = k.slice(0, BF)
-    zero = gl.zeros([64, BF], gl.float32, _accumulator(BF))
+    if KEYS != BN:
+        k = k.slice(FIRST, KEYS)
+    zero = gl.zeros([64, KEYS], gl.float32, _accumulator(KEYS))
     return warpgroup_mma(q, k.permute((1, 0)), zero, use_acc=False, is_async=True)

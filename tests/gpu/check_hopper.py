@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import subprocess
 import sys
 import time
@@ -33,7 +34,14 @@ SHAPES = [(1, 4, 1, 113, 203, True, (-1, -1)), (2, 4, 2, 1023, 1024, True, (-1, 
           (1, 2, 2, 300, 40, True, (-1, -1)), (1, 2, 1, 5, 2, True, (-1, -1)), (1, 2, 2, 500, 1300, False, (-1, -1)),
           (1, 3, 3, 1, 1, True, (-1, -1)), (2, 4, 4, 900, 900, False, (100, 40)), (1, 4, 2, 2049, 2049, True, (255, 0)),
           (1, 2, 2, 700, 1100, False, (-1, 30)), (1, 2, 2, 700, 500, False, (64, -1)),
-          (1, 2, 2, 640, 640, False, (0, 0)), (1, 2, 1, 1024, 1088, True, (-1, -1))]
+          (1, 2, 2, 640, 640, False, (0, 0)), (1, 2, 1, 1024, 1088, True, (-1, -1)),
+          (1, 2, 1, 900, 900, True, (190, 0)), (1, 2, 2, 900, 1000, False, (200, -1))]
+
+# Keys whose scores stand out, by when they are met (the last keys are first), and the calls on which they do
+JUMPS = {"second": (850,), "middle": (500,), "before last": (130,), "last": (5,), "twice": (500, 380)}
+JUMPED = [((1000, 1000), False, (-1, -1)), ((1000, 1000), True, (-1, -1)), ((1000, 1000), True, (300, -1)),
+          ((1000, 1000), False, (300, -1)), ((1000, 1111), True, (300, -1)), ((2500, 2500), True, (-1, -1)),
+          ((2500, 2500), False, (-1, -1))]
 
 
 def jobs() -> list[dict[str, Any]]:
@@ -65,11 +73,16 @@ def jobs() -> list[dict[str, Any]]:
     pairs = [PACKED[i:i + 2] for i in range(0, len(PACKED), 2)]
     for form, head_dim, dtype, parts in (
             ("packed", 128, "bfloat16", pairs), ("packed", 64, "bfloat16", pairs),
-            ("packed", 256, "bfloat16", pairs[2:]), ("packed", 128, "float16", pairs[1:3])):
+            ("packed", 256, "bfloat16", pairs[2:]), ("packed", 128, "float16", pairs[1:3]),
+            ("packed", 64, "float16", pairs)):
         found += [{"form": form, "head_dim": head_dim, "dtype": dtype, "cases": part} for part in parts]
+    found += [{"form": "chosen", "head_dim": head_dim, "cases": [
+        (1, 2, 2, *sizes, causal, window, head_dim, "float16", f"jump {where}") for where in JUMPS
+        for sizes, causal, window in part]} for head_dim in (128, 64) for part in (JUMPED[:4], JUMPED[4:])]
     found.append({"form": "chosen", "head_dim": 1, "cases": [
         (1, 2, 2, 1000, 1000, causal, (-1, -1), d, dtype, lay) for lay in ("sink", "growing", "low", "huge")
-        for d, causal, dtype in ((128, False, "bfloat16"), (64, True, "bfloat16"), (128, True, "float16"))]})
+        for d, causal, dtype in ((128, False, "bfloat16"), (64, True, "bfloat16"), (128, True, "float16"),
+                             (128, False, "float16"), (64, True, "float16"))]})
     return found
 
 
@@ -96,11 +109,25 @@ def tensors(case: tuple[Any, ...]) -> tuple[Any, ...]:
         k = -torch.linspace(0, 12, nk, device="cuda", dtype=kind)[None, None, :, None].expand_as(k).contiguous()
         k = k + torch.randn_like(k)
         k = k.flip(2).contiguous() if head_dim == 64 else k.contiguous()
+    elif lay.startswith("jump"):
+        jump(q, k, JUMPS[lay[5:]])
     elif lay == "low":
         q, k = q.abs() * 100, -k.abs() * 100
     elif lay == "huge":
         q, k = q * 20, k * 20
     return q, k, v
+
+
+def jump(q: Any, k: Any, keys: tuple[int, ...]) -> None:
+    """Let the weights of `keys` pass all others of q (B, H, Nq, D) and k by 2^10 to 2^40, row by row, and those of the
+    second key the first's by as much again."""
+    import torch
+
+    at = torch.randperm(q.shape[2], generator=torch.Generator().manual_seed(0)).to(q.device) / q.shape[2]
+    q[..., 0] = (10 + 30 * at).to(q.dtype)
+    k[..., 0] = 0
+    for times, key in enumerate(keys, 1):
+        k[:, :, key, 0] = times * math.log(2.0) * q.shape[3] ** 0.5
 
 
 def visible(nq: int, nk: int, causal: bool, window: tuple[int, int]) -> Any:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch")
+from tests.gpu.check_hopper import JUMPED, JUMPS, jump  # noqa: E402
 from tests.gpu.test_kernels_gpu import (  # noqa: E402  needs torch
     DEVICE,
     FLOOR,
@@ -154,6 +155,34 @@ def large_scores() -> dict[str, float]:
     return worst
 
 
+def jumps() -> dict[str, float]:
+    """float16, whose P overflows where a row's scores jump between blocks by 2^22 and more: by 2^10 to 2^40, at keys
+    that are met second, last and between; plain, and as the middle one of three packed sequences."""
+    from kernels import flash_attention_varlen
+
+    worst: dict[str, float] = {}
+    for d in (64, 128):
+        for (nq, nk), causal, window in (JUMPED[i] for i in (0, 1, 2, 4)):
+            for where, keys in JUMPS.items():
+                torch.manual_seed(0)
+                q, k, v = (torch.randn(1, 2, n, d, device=DEVICE, dtype=torch.float16) for n in (nq, nk, nk))
+                jump(q, k, keys)
+                mask = {"causal": causal, "window": window}
+                exact, exact_lse = option_cases.formula(q.double(), k.double(), v.double(), **mask)
+                eager, _ = option_cases.formula(q, k, v, **mask)
+                calls = {"plain": asked("hopper", q, k, v, **mask, return_lse=True)}
+                ends = [torch.tensor([0, 70, 70 + n, 270 + n], dtype=torch.int32, device=DEVICE) for n in (nq, nk)]
+                others = [torch.randn(270, 2, d, device=DEVICE, dtype=torch.float16) for _ in range(3)]
+                out, lse = flash_attention_varlen(
+                    *(torch.cat((x[:70], y[0].transpose(0, 1), x[70:])) for x, y in zip(others, (q, k, v))), *ends,
+                    max(200, nq), max(200, nk), **mask, return_lse=True)
+                calls["packed"] = out[70:70 + nq].transpose(0, 1)[None], lse[:, 70:70 + nq][None]
+                for form, (out, lse) in calls.items():
+                    worst[f"{d} {nk} {causal} {window} {where} {form}"] = max(
+                        ratio(out, exact, eager, 2, FLOOR["fp16"]), ratio(lse, exact_lse, exact_lse.float(), 2, 1e-5))
+    return worst
+
+
 def empty() -> dict[str, bool]:
     """Nothing to attend to, or nobody to attend: shapes, zeros and -inf."""
     found = {}
@@ -211,8 +240,8 @@ def in_float8() -> dict[str, float]:
 
 JOBS: dict[str, tuple[Any, ...]] = {
     "many heads": (many_heads,), "far tokens": (far_tokens,), "thirty runs": (thirty_runs,),
-    "large scores": (large_scores,), "empty": (empty,), "compiled": (compiled,), "graphed": (graphed, deterministic),
-    "float8": (in_float8,),
+    "large scores": (large_scores,), "jumps": (jumps,), "empty": (empty,), "compiled": (compiled,),
+    "graphed": (graphed, deterministic), "float8": (in_float8,),
 }
 
 
@@ -237,7 +266,7 @@ def test_beyond_32_bits(name, started):
     assert set(ratios) == {"out", "lse", "dq", "dk", "dv"} and max(ratios.values()) <= 1, ratios
 
 
-@pytest.mark.parametrize("name", ["large scores", "float8"])
+@pytest.mark.parametrize("name", ["large scores", "jumps", "float8"])
 def test_values_that_are_hard(name, started):
     ratios = result(started, name)
     assert max(ratios.values()) <= 1, ratios
@@ -261,7 +290,7 @@ def test_cuda_graph(started):
 
 def test_report(started, capsys):
     rows = {str(case): started[str(case)].result()[0] or {"not run": math.inf} for case in CASES}
-    rows |= {name: result(started, name) for name in ("many heads", "far tokens", "large scores", "float8")}
+    rows |= {name: result(started, name) for name in ("many heads", "far tokens", "large scores", "jumps", "float8")}
     worst = max((max(ratios.values()), name) for name, ratios in rows.items())
     with capsys.disabled():
         print(f"\n{torch.cuda.get_device_name()}, torch {torch.__version__}: {len(rows)} cases, error over allowed "

@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,11 +14,12 @@ import torch
 from kernels import UnsupportedCall, hopper_plan
 from kernels.options import Options
 
-# dtype, head size, Nq, Nk, causal, left of the window, query heads a key head
+# dtype, head size, Nq, Nk, causal, left of the window, query heads a key head, what is turned off
 CALLS = [("bfloat16", 64, 4096, 4096, False, -1, 1), ("bfloat16", 64, 4096, 4096, True, -1, 1),
-         ("bfloat16", 128, 4096, 4096, True, -1, 4), ("float16", 128, 4096, 4096, False, -1, 1),
-         ("bfloat16", 128, 1000, 1111, True, 300, 1), ("bfloat16", 128, 1000, 1000, True, 300, 1),
-         ("bfloat16", 192, 1000, 1000, True, -1, 1)]
+         ("float16", 64, 4096, 4096, True, -1, 1), ("float16", 64, 1000, 1000, True, 300, 1),
+         ("bfloat16", 64, 1000, 1000, True, 300, 1, "fixed"), ("bfloat16", 128, 4096, 4096, True, -1, 4),
+         ("float16", 128, 4096, 4096, False, -1, 1), ("bfloat16", 128, 1000, 1111, True, 300, 1),
+         ("bfloat16", 128, 1000, 1000, True, 300, 1), ("bfloat16", 192, 1000, 1000, True, -1, 1)]
 # Triton 3.9, which computes the addresses of matrices anew, keeps so many values of a loop in memory; and of the loop
 # over the blocks, one or two a tile, that the left side of a window crosses
 SPILLED, SPILLED_LEFT = 4, 16
@@ -186,3 +188,26 @@ def test_strides_that_descriptors_cannot_hold_are_named():
 def test_where_one_masked_block_is_not_enough(nq, nk, head_dim, options, edge):
     q, k, _ = given(nq=nq, nk=nk, head_dim=head_dim)
     assert hopper_plan.choose(q, k, options).edge is edge
+
+
+@pytest.mark.parametrize("head_dim", [64, 128, 256])
+@pytest.mark.parametrize("options", [Options(), Options(right=0), Options(left=300, right=0), Options(left=9)], ids=str)
+def test_float16_runs_as_bfloat16_and_finds_what_it_cannot_hold(head_dim, options):
+    """Only the type differs; the least weight that rounds to infinity passes the sum from which rows are done again."""
+    half, other = (hopper_plan.choose(*given(dtype=dtype, head_dim=head_dim, nq=4096, nk=4096)[:2], options)
+                   for dtype in (torch.float16, torch.bfloat16))
+    assert replace(half, half=False) == other
+    if half.fixed and not half.late:
+        held, lost = (torch.tensor(x, dtype=torch.float32) for x in (65_519.99, 65_520.0))
+        assert held.half().isfinite() and lost.half().isinf()
+        assert half.largest < lost and 2.0**-half.margin >= 2.0**-14  # of 11 bits
+    assert other.largest == 2.0**72 and other.margin == 0
+
+
+def test_what_follows_from_the_fields_is_part_of_a_compiled_form(monkeypatch):
+    """Triton keeps compiled kernels on disk: one of a version with another margin may not be taken for this one's."""
+    config = hopper_plan.choose(*given(dtype=torch.float16)[:2], Options())
+    before = config.cache_key
+    assert before != replace(config, stages=3).cache_key
+    monkeypatch.setattr(hopper_plan.Config, "margin", property(lambda self: 5))
+    assert config.cache_key != before
