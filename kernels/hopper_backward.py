@@ -7,7 +7,9 @@ keys each hold dK and dV in registers and work on transposed blocks, S' = K Q' a
 register operands of dV += P' dO and dK += dS' Q. dQ = dS K needs the dS of both consumers, which pass it through shared
 memory; each makes one half of it and adds it to a float32 workspace, in whatever order the programs come. The
 statistics -LSE / scale and -Delta are the values that the accumulators of S and dP start from: no subtraction, 32
-registers fewer at head size 128. Without dQ here, kernels.hopper_backward_queries makes it (7 products for 5).
+registers fewer at head size 128. What limits is how fast shared memory delivers, so they are not loaded either, by each
+thread for itself, but are a product, ones (64, 16) by terms (16, queries); and dQ is written 16 bytes a thread, in the
+order of the registers. Without dQ here, kernels.hopper_backward_queries makes it (7 products for 5).
 
 kernels.hopper_backward_sums has what comes before and after; kernels.hopper_backward_plan chooses, launches and records
 what each choice gave.
@@ -32,12 +34,9 @@ from kernels.gluon_names import (
     warpgroup_mma_wait,
 )
 from kernels.hopper_backward_sums import (
-    ATOMIC,
-    REDUCE,
     arrive,
     await_kernel_before,
     block_of_program,
-    red,
     release_kernel_after,
     sync,
 )
@@ -70,9 +69,7 @@ class KeyWork:
     dq_desc: tensor_descriptor
     dk_desc: tensor_descriptor
     dv_desc: tensor_descriptor
-    STATS: gl.tensor
-    DELTA: gl.tensor
-    DQ_SUM: gl.tensor
+    term_desc: tensor_descriptor
     HK: gl.tensor
     NQ: gl.tensor
     NK: gl.tensor
@@ -86,8 +83,8 @@ class KeyWork:
     do: gl.shared_memory_descriptor
     k: gl.shared_memory_descriptor
     v: gl.shared_memory_descriptor
-    lse: gl.shared_memory_descriptor
-    delta: gl.shared_memory_descriptor
+    terms: gl.shared_memory_descriptor
+    ones: gl.shared_memory_descriptor
     ds: gl.shared_memory_descriptor
     dq: gl.shared_memory_descriptor
     k_full: gl.shared_memory_descriptor
@@ -98,19 +95,18 @@ class KeyWork:
     free: gl.shared_memory_descriptor
 
     @constexpr_function
-    def __init__(self, D, HEAD, BM, KEYS, STAGES, GROUP, LEFT, RIGHT, TAIL, DQ, BUFFERS, descriptors, pointers, numbers,
-                 tiles, barriers):
+    def __init__(self, D, HEAD, BM, KEYS, STAGES, GROUP, LEFT, RIGHT, TAIL, DQ, BUFFERS, descriptors, numbers, tiles,
+                 barriers):
         self.D, self.HEAD = gl.constexpr(D), gl.constexpr(HEAD)
         self.BM, self.KEYS = gl.constexpr(BM), gl.constexpr(KEYS)
         self.STAGES, self.GROUP = gl.constexpr(STAGES), gl.constexpr(GROUP)
         self.LEFT, self.RIGHT, self.TAIL = gl.constexpr(LEFT), gl.constexpr(RIGHT), gl.constexpr(TAIL)
         self.DQ, self.BUFFERS = gl.constexpr(DQ), gl.constexpr(BUFFERS)
         (self.q_desc, self.k_desc, self.v_desc, self.do_desc, self.dq_desc, self.dk_desc,
-         self.dv_desc) = descriptors
-        self.STATS, self.DELTA, self.DQ_SUM = pointers
+         self.dv_desc, self.term_desc) = descriptors
         (self.HK, self.NQ, self.NK, self.NQP, self.scale, self.qk_scale, self.lowest, self.highest,
          self.together) = numbers
-        self.q, self.do, self.k, self.v, self.lse, self.delta, self.ds, self.dq = tiles
+        self.q, self.do, self.k, self.v, self.terms, self.ones, self.ds, self.dq = tiles
         self.k_full, self.v_full, self.kv_free, self.q_full, self.do_full, self.free = barriers
 
 
@@ -180,7 +176,6 @@ def _load_tile(w, turn, begun):
     mbarrier.expect(w.k_full.index(buffer), parts * w.k_desc.block_type.nbytes)
     for c in gl.static_range(parts):
         tma_load(w.k_desc, [b, hk, n0 + c * rows, 0], w.k_full.index(buffer), w.k.index(buffer * parts + c))
-    cols = gl.arange(0, w.BM, layout=gl.BlockedLayout([1], [32], [4], [0]))
     j, bh = first, bhk * w.GROUP
     n = w.GROUP * (last - first)
     if n == 0:
@@ -188,7 +183,7 @@ def _load_tile(w, turn, begun):
     for it in range(begun, begun + n):
         s = it % w.STAGES
         mbarrier.wait(w.free.index(s), ((it // w.STAGES) & 1) ^ 1)
-        mbarrier.expect(w.q_full.index(s), w.q_desc.block_type.nbytes)
+        mbarrier.expect(w.q_full.index(s), w.q_desc.block_type.nbytes + w.term_desc.block_type.nbytes)
         tma_load(w.q_desc, [b, bh - b * w.HK * w.GROUP, j * w.BM, 0], w.q_full.index(s), w.q.index(s))
         if it == begun:
             mbarrier.expect(w.v_full.index(buffer), parts * w.v_desc.block_type.nbytes)
@@ -196,14 +191,9 @@ def _load_tile(w, turn, begun):
                 tma_load(w.v_desc, [b, hk, n0 + c * rows, 0], w.v_full.index(buffer), w.v.index(buffer * parts + c))
             await_kernel_before()  # the statistics, and an empty workspace
             release_kernel_after()
-        at = bh.to(gl.int64) * w.NQP + j * w.BM
-        lse = gl.load(w.STATS + at + cols)
-        delta = gl.load(w.DELTA + at + cols)
+        tma_load(w.term_desc, [0, bh * w.NQP + j * w.BM, 0], w.q_full.index(s), w.terms.index(s))
         mbarrier.expect(w.do_full.index(s), w.do_desc.block_type.nbytes)
         tma_load(w.do_desc, [b, bh - b * w.HK * w.GROUP, j * w.BM, 0], w.do_full.index(s), w.do.index(s))
-        w.lse.index(s).store(lse)
-        w.delta.index(s).store(delta)
-        mbarrier.arrive(w.q_full.index(s), count=1)
         j, bh = _following(w, j, bh, first, last)
     return begun + n
 
@@ -220,26 +210,26 @@ def _own(C: gl.constexpr, w, tile, it, buffer):
 
 
 @gluon.jit
-def _statistic(x, BM: gl.constexpr, layout: gl.constexpr):
-    """A value a query, as the accumulator that a product of keys by queries starts from."""
-    x = gl.expand_dims(x.load(gl.SliceLayout(0, layout)), 0)
-    return gl.broadcast(x, gl.zeros([64, BM], gl.float32, layout))[0]
+def _statistic(WHICH: gl.constexpr, w, s, layout: gl.constexpr):
+    """Start -LSE / scale (WHICH 0) or -Delta (1) of each query of stage s, the accumulator of a product by queries."""
+    terms = w.terms.index(s).reshape([2 * w.BM, 16]).slice(WHICH * w.BM, w.BM).permute((1, 0))
+    return warpgroup_mma(w.ones, terms, gl.zeros([64, w.BM], gl.float32, layout), use_acc=False, is_async=True)
 
 
 @gluon.jit
 def _scores(C: gl.constexpr, w, it, buffer, layout: gl.constexpr):
-    """Start S' = K Q' - LSE / scale of the block that comes as number `it`."""
+    """Start S' = K Q' - LSE / scale of the block that comes as number `it`: two products."""
     s = it % w.STAGES
     q = w.q.index(s).reshape([w.BM, w.D]).permute((1, 0))
-    return warpgroup_mma(_own(C, w, w.k, it, buffer), q, _statistic(w.lse.index(s), w.BM, layout), is_async=True)
+    return warpgroup_mma(_own(C, w, w.k, it, buffer), q, _statistic(0, w, s, layout), is_async=True)
 
 
 @gluon.jit
 def _weight_gradients(C: gl.constexpr, w, it, buffer, layout: gl.constexpr):
-    """Start dP' = V dO' - Delta."""
+    """Start dP' = V dO' - Delta: two products."""
     s = it % w.STAGES
     do = w.do.index(s).reshape([w.BM, w.D]).permute((1, 0))
-    return warpgroup_mma(_own(C, w, w.v, it, buffer), do, _statistic(w.delta.index(s), w.BM, layout), is_async=True)
+    return warpgroup_mma(_own(C, w, w.v, it, buffer), do, _statistic(1, w, s, layout), is_async=True)
 
 
 @gluon.jit
@@ -277,16 +267,21 @@ def _dq(C: gl.constexpr, w, b):
 
 
 @gluon.jit
+def _by_register(x):
+    """(64, 64) of a product as (8, 128, 4): four registers of each of 128 threads, eight times. So a thread writes 16
+    bytes beside its neighbour's; as (64, 64) it would write 8, two threads at a time to the same banks."""
+    x = gl.reshape(x, [4, 2, 8, 8, 4, 2])  # rows: warp, half, lane / 4; columns: group, lane % 4, of two
+    return gl.reshape(gl.permute(x, (3, 0, 2, 4, 1, 5)), [8, 128, 4])
+
+
+@gluon.jit
 def _add_dq(C: gl.constexpr, w, dq, bh, j):
     """Add this consumer's half of a block to the workspace."""
-    row = bh * w.NQP + j * w.BM
-    if w.DQ == ATOMIC:
-        red(dq, w.DQ_SUM + row.to(gl.int64) * w.D + C * (w.BM * w.D // 2), w.BM * w.D // 256)
-    else:
-        tma_store_wait(0)
-        w.dq.index(C).store(dq)
-        fence_async_shared()
-        tma_reduce_add(w.dq_desc, [row, C * (w.D // 2)], w.dq.index(C))
+    tma_store_wait(0)
+    plain: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [2, 1, 0])
+    reinterpret(w.dq, gl.float32, [2, 8, 128, 4], plain).index(C).store(_by_register(dq))
+    fence_async_shared()
+    tma_reduce_add(w.dq_desc, [(bh * w.NQP + j * w.BM) * (w.D // 32) + C * 128, 0], w.dq.index(C))
 
 
 @gluon.jit
@@ -310,7 +305,7 @@ def _plain_step(C: gl.constexpr, w, it, buffer, j, n0, until, since, dk, dv, lay
     x_t = _scores(C, w, it, buffer, layout)
     mbarrier.wait(w.do_full.index(s), phase)
     dp_t = _weight_gradients(C, w, it, buffer, layout)
-    x = _weights(C, w, warpgroup_mma_wait(1, deps=(x_t, )), n0, j, until, since, layout)
+    x = _weights(C, w, warpgroup_mma_wait(2, deps=(x_t, )), n0, j, until, since, layout)
     dv_t = warpgroup_mma(gl.convert_layout(x.to(q.dtype), p_layout), do, dv, is_async=True)
     dp = warpgroup_mma_wait(1, deps=(dp_t, ))
     dk_t = warpgroup_mma(gl.convert_layout((x * dp).to(q.dtype), p_layout), q, dk, is_async=True)
@@ -340,7 +335,7 @@ def _step(C: gl.constexpr, w, it, j, bh, jn, more, n0, until, since, x, dk, dv, 
     dk_t = warpgroup_mma(gl.convert_layout(ds, p_layout), q, dk, is_async=True)
     mbarrier.wait(w.q_full.index(sn), next_phase, pred=more)
     x_t = _scores(C, w, it + 1, 0, layout)  # after the last block: of stale memory, unused
-    dk, dv = warpgroup_mma_wait(1, deps=(dk_t, dv_t))
+    dk, dv = warpgroup_mma_wait(2, deps=(dk_t, dv_t))
     mbarrier.arrive(w.free.index(s), count=1)
     sync(10 + 2 * b + C)
     dq_t = _dq(C, w, b)
@@ -380,7 +375,7 @@ def _work_tile(C: gl.constexpr, w, turn, begun):
     mbarrier.wait(w.k_full.index(buffer), phase)
     n = w.GROUP * (last - first)
     j, bh = first, bhk * w.GROUP
-    if w.DQ > 0:
+    if w.DQ:
         mbarrier.wait(w.q_full.index(0), 0, pred=n > 0)
         x_t = _scores(C, w, n0 * 0, 0, layout)
         mbarrier.wait(w.v_full.index(0), 0, pred=n > 0)
@@ -395,21 +390,17 @@ def _work_tile(C: gl.constexpr, w, turn, begun):
         for it in range(begun, begun + n):
             dk, dv = _plain_step(C, w, it, buffer, j, n0, until, since, dk, dv, layout, p_layout)
             j, bh = _following(w, j, bh, first, last)
-    # Where the tiles go: V is read no more by either consumer, nor is what held this consumer's dQ, or the block of dS
-    # before the last, or without dQ its K.
+    # Where the tiles go: V is read no more by either consumer, nor is what held this consumer's dQ, or else its K.
     at = [bhk // w.HK, bhk % w.HK, n0 + C * 64, 0]
     one: gl.constexpr = w.dk_desc.block_type.shape
     own = buffer * (w.KEYS // 64) + C
     free_v = reinterpret(w.v, w.v_desc.dtype, copies(w.BUFFERS * w.KEYS // 64, one), w.dv_desc.layout)
     store_tile(w.dv_desc, at, dv, free_v.index(own))
-    if w.DQ == REDUCE:
+    if w.DQ:
         tma_store_wait(1)
-        store_tile(w.dk_desc, at, dk * w.scale,
-                   reinterpret(w.dq, w.k_desc.dtype, copies(2, one), w.dk_desc.layout).index(C))
-    elif w.DQ == ATOMIC:
-        half: gl.constexpr = w.KEYS * w.BM // (64 * w.D)
-        tiles = reinterpret(w.ds, w.k_desc.dtype, copies(2 * half, one), w.dk_desc.layout)
-        store_tile(w.dk_desc, at, dk * w.scale, tiles.index((n & 1) * half + C))
+        half: gl.constexpr = 128 // w.D
+        tiles = reinterpret(w.dq, w.k_desc.dtype, copies(2 * half, one), w.dk_desc.layout)
+        store_tile(w.dk_desc, at, dk * w.scale, tiles.index(C * half))
     else:
         tiles = reinterpret(w.k, w.k_desc.dtype, copies(w.BUFFERS * w.KEYS // 64, one), w.dk_desc.layout)
         store_tile(w.dk_desc, at, dk * w.scale, tiles.index(own))
@@ -436,17 +427,17 @@ def _third_consumer(w):
 
 
 @gluon.jit(do_not_specialize=["HK", "NQ", "NK", "NQP", "lowest", "highest", "together"])
-def key_kernel(q_desc, k_desc, v_desc, do_desc, dq_desc, dk_desc, dv_desc, HK, STATS, DELTA, DQ_SUM, NQ, NK, NQP,
-               scale, qk_scale, lowest, highest, together, HEAD: gl.constexpr, BM: gl.constexpr, KEYS: gl.constexpr,
+def key_kernel(q_desc, k_desc, v_desc, do_desc, dq_desc, dk_desc, dv_desc, term_desc, HK, NQ, NK, NQP, scale, qk_scale,
+               lowest, highest, together, HEAD: gl.constexpr, BM: gl.constexpr, KEYS: gl.constexpr,
                STAGES: gl.constexpr, GROUP: gl.constexpr, LEFT: gl.constexpr, RIGHT: gl.constexpr, TAIL: gl.constexpr,
                DQ: gl.constexpr, BUFFERS: gl.constexpr):
-    """dK and dV (B, Hk, Nk, HEAD), summed over the query heads of a group, and dQ added to DQ_SUM (B H, NQP, D) where
-    DQ asks for it. STATS, DELTA: of `prepare`. Query i sees key j where i + lowest <= j <= i + highest.
+    """dK and dV (B, Hk, Nk, HEAD), summed over the query heads of a group, and with DQ dQ added to the workspace that
+    `finish` reads. term_desc: the terms of `prepare`. Query i sees key j where i + lowest <= j <= i + highest.
 
     One program a tile of KEYS keys, 64 a consumer: 128, or without dQ also 192; under a mask the tiles of `together`
     heads take turns. TAIL: whether KEYS does not divide NK.
-    The descriptors of dK and dV have blocks of 64 rows, those of K and V of 128 with dQ, of 64 without; REDUCE takes
-    BM 64, ATOMIC a BM of D at least. BUFFERS 2, without a mask and without dQ: `together` is the number of tiles, a
+    The descriptors of dK and dV have blocks of 64 rows, those of K and V of 128 with DQ, which takes BM D = 8192, of 64
+    without. BUFFERS 2, without a mask and without dQ: `together` is the number of tiles, a
     program goes on to those after its first, and their keys are loaded under the one before."""
     D: gl.constexpr = k_desc.block_type.shape[3]
     q = gl.allocate_shared_memory(q_desc.dtype, copies(STAGES, q_desc.block_type.shape), q_desc.layout)
@@ -454,18 +445,17 @@ def key_kernel(q_desc, k_desc, v_desc, do_desc, dq_desc, dk_desc, dv_desc, HK, S
     parts: gl.constexpr = KEYS // k_desc.block_type.shape[2]
     k = gl.allocate_shared_memory(q_desc.dtype, copies(BUFFERS * parts, k_desc.block_type.shape), k_desc.layout)
     v = gl.allocate_shared_memory(q_desc.dtype, copies(BUFFERS * parts, v_desc.block_type.shape), v_desc.layout)
-    plain: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
-    lse = gl.allocate_shared_memory(gl.float32, [STAGES, BM], plain)
-    delta = gl.allocate_shared_memory(gl.float32, [STAGES, BM], plain)
-    if DQ > 0:
+    terms = gl.allocate_shared_memory(gl.bfloat16, copies(STAGES, term_desc.block_type.shape), term_desc.layout)
+    flat: gl.constexpr = gl.NVMMASharedLayout.get_default_for([64, 16], gl.bfloat16)
+    ones = gl.allocate_shared_memory(gl.bfloat16, [64, 16], flat)
+    ones.store(gl.full([64, 16], 1.0, gl.bfloat16, gl.BlockedLayout([1, 8], [16, 2], [4, 1], [1, 0])))
+    fence_async_shared()
+    if DQ:
         ds_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([KEYS, BM], q_desc.dtype)
         ds = gl.allocate_shared_memory(q_desc.dtype, [2, KEYS, BM], ds_layout)
-    else:
-        ds = lse
-    if DQ == REDUCE:
         dq = gl.allocate_shared_memory(gl.float32, copies(2, dq_desc.block_type.shape), dq_desc.layout)
     else:
-        dq = lse
+        ds, dq = ones, ones
     bar: gl.constexpr = mbarrier.MBarrierLayout()
     k_full = gl.allocate_shared_memory(gl.int64, [BUFFERS, 1], bar)
     v_full = gl.allocate_shared_memory(gl.int64, [BUFFERS, 1], bar)
@@ -478,13 +468,13 @@ def key_kernel(q_desc, k_desc, v_desc, do_desc, dq_desc, dk_desc, dv_desc, HK, S
         mbarrier.init(v_full.index(i), count=1)
         mbarrier.init(kv_free.index(i), count=KEYS // 64)
     for i in gl.static_range(STAGES):
-        mbarrier.init(q_full.index(i), count=2)  # the copy of Q, and the statistics
+        mbarrier.init(q_full.index(i), count=1)
         mbarrier.init(do_full.index(i), count=1)
         mbarrier.init(free.index(i), count=KEYS // 64)
     w = KeyWork(D, HEAD, BM, KEYS, STAGES, GROUP, LEFT, RIGHT, TAIL, DQ, BUFFERS,
-                (q_desc, k_desc, v_desc, do_desc, dq_desc, dk_desc, dv_desc), (STATS, DELTA, DQ_SUM),
+                (q_desc, k_desc, v_desc, do_desc, dq_desc, dk_desc, dv_desc, term_desc),
                 (HK, NQ, NK, NQP, scale, qk_scale, lowest, highest, together),
-                (q, do, k, v, lse, delta, ds, dq), (k_full, v_full, kv_free, q_full, do_full, free))
+                (q, do, k, v, terms, ones, ds, dq), (k_full, v_full, kv_free, q_full, do_full, free))
     if KEYS == 128:
         gl.warp_specialize([(_load, (w, )), (_first_consumer, (w, )), (_second_consumer, (w, ))], [4, 4], [240, 240])
     else:

@@ -25,12 +25,11 @@ PAD = 128  # the statistics of a head are padded to whole blocks, so that their 
 # Registers a thread at the start, by consumers: enough for 240 of each of two, or 160 of each of three, and a producer.
 REGISTERS = {2: 168, 3: 128}
 L2_BYTES = 48 << 20  # nearly all of an H200's
-SUMS = {"none": 0, "atomic": 1, "reduce": 2}
 
 
 @dataclass(frozen=True)
 class Tuning:
-    """block_m: queries a step, 64 or 128. dq_sum: "atomic" from registers, "reduce" by TMA (64 queries a step), or
+    """block_m: queries a step, 64 or 128. dq_sum: "reduce", by TMA (block_m times the padded head size is 8192), or
     "none": dQ in a kernel of its own. stages: blocks of queries in flight. consumers: two, or without dQ also three, of
     64 keys each. query_consumers, block_n, query_stages: likewise, of dQ's kernel."""
 
@@ -43,7 +42,7 @@ class Tuning:
     query_stages: int = 2
 
 
-ONE_PASS = {64: Tuning(128, "atomic"), 128: Tuning(64, "reduce")}  # by padded head size
+ONE_PASS = {64: Tuning(128, "reduce"), 128: Tuning(64, "reduce")}  # by padded head size
 DETERMINISTIC = {
     64: Tuning(64, "none", consumers=3, query_consumers=3, block_n=64, query_stages=4), 128: Tuning(64, "none")}
 
@@ -82,10 +81,10 @@ def choose(q: torch.Tensor, *, deterministic: bool, tuning: Mapping[str, Any] | 
     """The configuration for q (B, H, N, D); `tuning` has names of Tuning that replace those of the table."""
     row = max(64, padded(q.shape[3]))
     chosen = replace((DETERMINISTIC if deterministic else ONE_PASS)[row], **(tuning or {}))
-    if chosen.dq_sum == "reduce" and chosen.block_m != 64:
-        raise UnsupportedCall("tuning", 'block_m 64 with dq_sum "reduce"', repr(chosen.block_m))
-    if chosen.dq_sum == "atomic" and chosen.block_m < row:
-        raise UnsupportedCall("tuning", f'block_m {row} or more with dq_sum "atomic"', repr(chosen.block_m))
+    if chosen.dq_sum not in ("reduce", "none"):
+        raise UnsupportedCall("tuning", 'dq_sum "reduce" or "none"', repr(chosen.dq_sum))
+    if chosen.dq_sum == "reduce" and chosen.block_m * row != 8192:
+        raise UnsupportedCall("tuning", f'block_m {8192 // row} with dq_sum "reduce"', repr(chosen.block_m))
     if deterministic and chosen.dq_sum != "none":
         raise UnsupportedCall("tuning", 'dq_sum "none", as deterministic=True asks', repr(chosen.dq_sum))
     return chosen
@@ -107,8 +106,8 @@ def launches(dout: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tens
     (batch, heads, nq, head_dim), (kv_heads, nk) = q.shape, k.shape[1:3]
     dq, dk, dv = grads
     group, shift, row = heads // kv_heads, nk - nq, max(64, padded(head_dim))
-    nqp, bm, sums = -(-nq // PAD) * PAD, tuning.block_m, SUMS[tuning.dq_sum]
-    stats = torch.empty((2, batch * heads, nqp), dtype=torch.float32, device=q.device)
+    nqp, bm, sums = -(-nq // PAD) * PAD, tuning.block_m, tuning.dq_sum == "reduce"
+    terms = torch.empty((2, batch * heads * nqp, 16), dtype=torch.bfloat16, device=q.device)
     dq_sum = torch.empty((batch * heads * nqp, row) if sums else (64, row), dtype=torch.float32, device=q.device)
 
     def operand(x: torch.Tensor, *block: int) -> Any:  # a tail is clipped, what is missing reads as 0
@@ -122,26 +121,25 @@ def launches(dout: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tens
 
     keys, rows, queries, bn = 64 * tuning.consumers, 128 if sums else 64, 64 * tuning.query_consumers, tuning.block_n
     yield ("prepare", sum_kernels.prepare, batch * heads * (nqp // 64),
-           (out, dout, lse, lse if dlse is None else dlse, stats[0], stats[1], dq_sum,
+           (out, dout, lse, lse if dlse is None else dlse, terms, dq_sum,
             *out.stride()[:3], *dout.stride()[:3], heads, nq, nqp, -1.0 / scale),
-           dict(HEAD=head_dim, D=row, ROWS=64, HAS_DLSE=dlse is not None, ZERO=sums > 0, num_warps=4))
+           dict(HEAD=head_dim, D=row, ROWS=64, HAS_DLSE=dlse is not None, ZERO=sums, num_warps=4))
     # without a mask and without dQ, programs that go on to further tiles, whose keys are loaded meanwhile
     tiles, stay = batch * kv_heads * -(-nk // keys), not sums and left < 0 and right < 0
     yield ("keys", kernels.key_kernel, min(tiles, processors(q)) if stay else tiles,
            (operand(q, 1, 1, bm, row), operand(k, 1, 1, rows, row), operand(v, 1, 1, rows, row),
-            operand(dout, 1, 1, bm, row), operand(dq_sum, 64, row // 2), operand(dk, 1, 1, 64, row),
-            operand(dv, 1, 1, 64, row), kv_heads, stats[0], stats[1], dq_sum, *numbers,
+            operand(dout, 1, 1, bm, row), operand(dq_sum.view(-1, 32), 128, 32), operand(dk, 1, 1, 64, row),
+            operand(dv, 1, 1, 64, row), operand(terms, 2, bm, 16), kv_heads, *numbers,
             tiles if stay else heads_together(q, k, batch * kv_heads, -(-nk // keys))),
            dict(BM=bm, KEYS=keys, STAGES=tuning.stages, DQ=sums, TAIL=nk % keys != 0, BUFFERS=2 if stay else 1, **mask,
                 **threads(tuning.consumers)))
     if sums:
         yield ("finish", sum_kernels.finish, batch * heads * (nqp // 64), (dq_sum, dq, nq, nqp, scale),
-               dict(HEAD=head_dim, D=row, BM=bm, ATOMIC_ORDER=tuning.dq_sum == "atomic", EARLY=True, num_warps=4,
-                    launch_pdl=True))
+               dict(HEAD=head_dim, D=row, EARLY=True, num_warps=4, launch_pdl=True))
     else:
         yield ("queries", query_kernels.query_kernel, batch * heads * -(-nq // queries),
                (operand(q, 1, 1, 64, row), operand(k, 1, 1, bn, row), operand(v, 1, 1, bn, row),
-                operand(dout, 1, 1, 64, row), operand(dq, 1, 1, 64, row), stats[0], stats[1], heads, *numbers,
+                operand(dout, 1, 1, 64, row), operand(dq, 1, 1, 64, row), terms, heads, *numbers,
                 heads_together(q, k, batch * heads, -(-nq // queries))),
                dict(BN=bn, QUERIES=queries, STAGES=tuning.query_stages, TAIL=nk % bn != 0, **mask,
                     **threads(tuning.query_consumers)))
@@ -231,7 +229,27 @@ def parameters(tuning: Tuning) -> dict[str, Any]:
 # 603 to 615). Next: 80 queries a step at head size 128, which needs blocks of Gluon that are no power of two; for two
 # passes the statistics in the kernel of dQ.
 #
-# The last changes, TFLOP/s at N 4096, head size 128 full / causal, 64 full / causal, each beside the form before:
+# The last changes, TFLOP/s at N 4096, head size 128 full / causal, 64 full / causal, each beside the form before. Here a
+# step's products read 256 KB of shared memory, what goes through it besides is 100 to 130 KB, and 128 bytes a cycle are
+# 83 to 94 % of a step's time: so what spares it counts, and what spares instructions or waiting does not.
+#                                                 predicted             measured
+#   the statistics by a product of ones, not by   -128 of 3,330         615 -> 623 / 553 -> 562, 540 -> 533 / 472 -> 480;
+#     16 loads of 8 bytes a thread                cycles (loads)        at 16k 619 -> 635 / 617 -> 638
+#     two passes                                  -                     548 -> 563 / 501 -> 513
+#     the ones from shared memory, not registers  4 registers, 8 KB     647 -> 649 / 574 -> 570, 559 -> 566 / 488 -> 498
+#     two passes, head size 64                    (spilled: serial)     460 -> 468 / 414 -> 433
+#   dQ written 16 bytes a thread in the order of  -256 cycles (banks)   630 -> 650 / 559 -> 578; at 16k 621 -> 664 /
+#     the registers                                                     616 -> 653
+#     head size 64, where it was red.v4 before    -                     541 -> 557 / 490 -> 489
+# and lost:
+#   the statistics by 16 loads of 16 bytes,       36 instructions of    613 -> 582 / 550 -> 518, 540 -> 497 / 470 -> 441:
+#     straight into the accumulators              398 fewer             a quarter of a warp at a time, 4 times the reads
+#   with that, dP of the next block under dQ      no gap at the edge    582 -> 572 / 518 -> 521, 497 -> 481 / 441 -> 433
+#   with that, a block of queries freed later     one barrier fewer     572 -> 566 / 521 -> 517, 481 -> 465 / 433 -> 417
+#   with that, P of 16 bits between steps         16 registers          572 -> 560 / 521 -> 516, 481 -> 484 / 433 -> 427
+#   dP of the next block under dQ, as it is now   -                     649 -> 642 / 570 -> 569, 566 -> 563 / 498 -> 500
+#
+# The changes before, likewise:
 #                                                 predicted             measured
 #   gradients leave by TMA, not from registers    4.6 us a program      615 -> 622 / 521 -> 531, 530 -> 534 / 453 -> 463
 #     two passes                                  -                     529 -> 539 / 461 -> 478, 440 -> 439 / 394 -> 408
@@ -266,7 +284,7 @@ def parameters(tuning: Tuning) -> dict[str, Any]:
 #   two passes, schedule 3                        -                       492 / 437
 #   head size 64
 #   128 queries a step, atomic, schedule 2        -                       426 / 388
-#   128 queries, atomic, schedule 3 (chosen)      1.10 of schedule 2      508 / 450; N 16k 537 / 536
+#   128 queries, atomic, schedule 3              1.10 of schedule 2      508 / 450; N 16k 537 / 536
 #   64 queries, atomic, schedule 3                -                       463 / 422
 #   two passes, schedule 0                        -                       406 / 361
 #   two passes, schedule 0, three consumers       1.10 of two             425 / 390

@@ -40,8 +40,7 @@ class QueryWork:
     v_desc: tensor_descriptor
     do_desc: tensor_descriptor
     dq_desc: tensor_descriptor
-    STATS: gl.tensor
-    DELTA: gl.tensor
+    TERMS: gl.tensor
     H: gl.tensor
     NQ: gl.tensor
     NK: gl.tensor
@@ -62,13 +61,13 @@ class QueryWork:
     free: gl.shared_memory_descriptor
 
     @constexpr_function
-    def __init__(self, D, HEAD, BN, QUERIES, STAGES, GROUP, LEFT, RIGHT, TAIL, descriptors, pointers, numbers, tiles,
+    def __init__(self, D, HEAD, BN, QUERIES, STAGES, GROUP, LEFT, RIGHT, TAIL, descriptors, terms, numbers, tiles,
                  barriers):
         self.D, self.HEAD, self.BN = gl.constexpr(D), gl.constexpr(HEAD), gl.constexpr(BN)
         self.QUERIES, self.STAGES, self.GROUP = gl.constexpr(QUERIES), gl.constexpr(STAGES), gl.constexpr(GROUP)
         self.LEFT, self.RIGHT, self.TAIL = gl.constexpr(LEFT), gl.constexpr(RIGHT), gl.constexpr(TAIL)
         self.q_desc, self.k_desc, self.v_desc, self.do_desc, self.dq_desc = descriptors
-        self.STATS, self.DELTA = pointers
+        self.TERMS = terms
         (self.H, self.NQ, self.NK, self.NQP, self.scale, self.qk_scale, self.lowest, self.highest,
          self.together) = numbers
         self.q, self.do, self.k, self.v = tiles
@@ -154,6 +153,13 @@ def _query_step(w, q, do, i, n0, row, lse, delta, dq, layout: gl.constexpr, p_la
 
 
 @gluon.jit
+def _sum_of_terms(at, inside):
+    """A statistic from what `prepare` split it into; exact."""
+    high, middle = gl.load(at, mask=inside, other=0.0), gl.load(at + 1, mask=inside, other=0.0)
+    return high.to(gl.float32) + middle.to(gl.float32) + gl.load(at + 2, mask=inside, other=0.0).to(gl.float32)
+
+
+@gluon.jit
 def _work_queries(C: gl.constexpr, w):
     layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, w.BN, 16])
     o_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, w.D, 16])
@@ -161,8 +167,9 @@ def _work_queries(C: gl.constexpr, w):
     bh, m0, first, last = _query_tile(w)
     row = m0 + C * 64
     at = bh.to(gl.int64) * w.NQP + row + gl.arange(0, 64, layout=gl.SliceLayout(1, layout))
-    lse = gl.load(w.STATS + at, mask=row < w.NQP, other=float("-inf")) * w.qk_scale
-    delta = gl.load(w.DELTA + at, mask=row < w.NQP, other=0.0)
+    lse = _sum_of_terms(w.TERMS + at * 16, row < w.NQP) * w.qk_scale
+    rows = (gl.num_programs(0) // gl.cdiv(w.NQ, w.QUERIES)).to(gl.int64) * w.NQP
+    delta = _sum_of_terms(w.TERMS + (rows + at) * 16, row < w.NQP)
     dq = gl.zeros([64, w.D], gl.float32, o_layout)
     q = w.q.index(C).reshape([64, w.D])
     do = w.do.index(C).reshape([64, w.D])
@@ -192,7 +199,7 @@ def _third_queries(w):
 
 
 @gluon.jit(do_not_specialize=["H", "NQ", "NK", "NQP", "lowest", "highest", "together"])
-def query_kernel(q_desc, k_desc, v_desc, do_desc, dq_desc, STATS, DELTA, H, NQ, NK, NQP, scale, qk_scale, lowest,
+def query_kernel(q_desc, k_desc, v_desc, do_desc, dq_desc, TERMS, H, NQ, NK, NQP, scale, qk_scale, lowest,
                  highest, together, HEAD: gl.constexpr, BN: gl.constexpr, QUERIES: gl.constexpr, STAGES: gl.constexpr,
                  GROUP: gl.constexpr, LEFT: gl.constexpr, RIGHT: gl.constexpr, TAIL: gl.constexpr):
     """DQ (B, H, NQ, HEAD), one program a block of QUERIES queries, 64 a consumer; arguments as key_kernel takes them.
@@ -217,7 +224,7 @@ def query_kernel(q_desc, k_desc, v_desc, do_desc, dq_desc, STATS, DELTA, H, NQ, 
         mbarrier.init(v_full.index(i), count=1)
         mbarrier.init(free.index(i), count=QUERIES // 64)
     w = QueryWork(D, HEAD, BN, QUERIES, STAGES, GROUP, LEFT, RIGHT, TAIL, (q_desc, k_desc, v_desc, do_desc, dq_desc),
-                  (STATS, DELTA), (H, NQ, NK, NQP, scale, qk_scale, lowest, highest, together),
+                  TERMS, (H, NQ, NK, NQP, scale, qk_scale, lowest, highest, together),
                   (q, do, k, v), (q_full, do_full, k_full, v_full, free))
     if QUERIES == 128:
         gl.warp_specialize([(_load_keys, (w, )), (_first_queries, (w, )), (_second_queries, (w, ))], [4, 4], [240, 240])

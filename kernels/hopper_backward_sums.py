@@ -1,38 +1,14 @@
 """What the Hopper backward does beside its products: sums in global memory, and the kernels before and after.
 
 `prepare` makes the statistics of each query and empties the float32 workspace of dQ, `finish` turns the workspace into
-dQ. The device functions are PTX for a partition of 128 threads of kernels.hopper_backward.
+dQ. The device functions wait and count by PTX.
 """
 
 import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_wait
 
-from kernels.gluon_names import constexpr_function, gl, gluon
-
-ATOMIC, REDUCE = gl.constexpr(1), gl.constexpr(2)  # dQ leaves by red.global.add.v4 from registers, or by TMA reduction
-
-
-@constexpr_function
-def _red_code(n):
-    """PTX that adds the n float32 values of each of 128 threads to global memory, 16 bytes a thread at a time."""
-    code = (f"{{ .reg .u64 a; .reg .u32 t; mov.u32 t, %tid.x; and.b32 t, t, 127; mad.wide.u32 a, t, 16, ${2 * n}; ")
-    for i in range(0, n, 4):
-        values = ", ".join(f"${n + i + e}" for e in range(4))
-        code += f"red.global.add.v4.f32 [a+{i * 512}], {{{values}}}; "
-    return code + "mov.b32 $0, 0; }"
-
-
-@constexpr_function
-def _red_operands(n):
-    return ",".join(["=r"] * n + ["f"] * n + ["l"] * n)
-
-
-@gluon.jit
-def red(x, ptr, n: gl.constexpr):
-    """Add x, n values a thread, to the 128 n values at ptr, in the order of the registers: `finish` puts it right."""
-    x, at = gl.broadcast(x, gl.full([1, 1], 0, gl.int64, x.type.layout) + ptr.to(gl.int64, bitcast=True))
-    gl.inline_asm_elementwise(_red_code(n), _red_operands(n), [x, at], dtype=gl.int32, is_pure=False, pack=n)
+from kernels.gluon_names import gl, gluon
 
 
 @gluon.jit
@@ -80,11 +56,24 @@ def block_of_program(blocks, together):
 
 
 # ---- before and after ------------------------------------------------------------------------------------------------
+@triton.jit
+def _store_terms(TERMS, x, at):
+    """Each x as a row of three bfloat16 terms, whose sum is x in all 24 bits of float32, and 13 zeros."""
+    high = x.to(tl.bfloat16)
+    infinite = tl.abs(high.to(tl.float32)) == float("inf")
+    rest = tl.where(infinite, 0.0, x) - tl.where(infinite, 0.0, high.to(tl.float32))
+    middle = rest.to(tl.bfloat16)
+    low = (rest - middle.to(tl.float32)).to(tl.bfloat16)
+    c = tl.arange(0, 16)[None, :]
+    row = tl.where(c == 0, high[:, None], tl.where(c == 1, middle[:, None], tl.where(c == 2, low[:, None], 0.0)))
+    tl.store(TERMS + at[:, None] * 16 + c, row)
+
+
 @triton.jit(do_not_specialize=["H", "NQ", "NQP"])
-def prepare(OUT, DO, LSE, DLSE, STATS, DELTA, DQ_SUM, ob, oh, on, db, dh, dn, H, NQ, NQP,
+def prepare(OUT, DO, LSE, DLSE, TERMS, DQ_SUM, ob, oh, on, db, dh, dn, H, NQ, NQP,
             stat_scale, HEAD: tl.constexpr, D: tl.constexpr, ROWS: tl.constexpr, HAS_DLSE: tl.constexpr,
             ZERO: tl.constexpr):
-    """Per query STATS = LSE times stat_scale and DELTA = dLSE - rowsum(dO * O), each (B H, NQP); DQ_SUM = 0 if ZERO.
+    """Per query LSE times stat_scale and dLSE - rowsum(dO * O), as TERMS (2, B H NQP, 16); DQ_SUM = 0 if ZERO.
 
     A row without keys, and the padding, get -inf, which makes their P zero. OUT, DO: strides of batch, head, token."""
     blocks = NQP // ROWS
@@ -104,18 +93,16 @@ def prepare(OUT, DO, LSE, DLSE, STATS, DELTA, DQ_SUM, ob, oh, on, db, dh, dn, H,
         delta += tl.load(DLSE + at, mask=rows < NQ, other=0.0)
     dead = lse == float("-inf")
     at = bh.to(tl.int64) * NQP + rows
-    tl.store(STATS + at, tl.where(dead, float("-inf"), lse * stat_scale))
-    tl.store(DELTA + at, tl.where(dead, 0.0, delta))
+    _store_terms(TERMS, tl.where(dead, float("-inf"), lse * stat_scale), at)
+    _store_terms(TERMS, tl.where(dead, 0.0, delta), at + tl.num_programs(0).to(tl.int64) * ROWS)
     if ZERO:
         tl.store(DQ_SUM + at[:, None] * D + c[None, :], tl.zeros([ROWS, D], tl.float32))
 
 
 @triton.jit(do_not_specialize=["NQ", "NQP"])
-def finish(DQ_SUM, DQ, NQ, NQP, scale, HEAD: tl.constexpr, D: tl.constexpr, BM: tl.constexpr,
-           ATOMIC_ORDER: tl.constexpr, EARLY: tl.constexpr = False):
-    """DQ (B, H, NQ, HEAD) = scale times DQ_SUM. ATOMIC_ORDER: each half of a block of BM queries (half of its columns,
-    or at BM 128 of its queries) lies in the order of a consumer's registers: groups of 8 columns, thread, 4 values.
-    EARLY: launched before the kernel that sums is done."""
+def finish(DQ_SUM, DQ, NQ, NQP, scale, HEAD: tl.constexpr, D: tl.constexpr, EARLY: tl.constexpr = False):
+    """DQ (B, H, NQ, HEAD) = scale times DQ_SUM, products of 64 by 64 as the registers of 128 threads held them; at D
+    128 two are the halves of a row. EARLY: launched before the sums are done."""
     if EARLY:
         gdc_wait()
     blocks = NQP // 64
@@ -124,13 +111,9 @@ def finish(DQ_SUM, DQ, NQ, NQP, scale, HEAD: tl.constexpr, D: tl.constexpr, BM: 
     row = program % blocks * 64
     r = tl.arange(0, 64)[:, None]
     c = tl.arange(0, D)[None, :]
-    if ATOMIC_ORDER:
-        HALF: tl.constexpr = D // 2 if BM == 64 else D
-        cc = c % HALF
-        thread = r // 16 * 32 + r % 8 * 4 + cc % 8 // 2
-        index = ((c // HALF * (HALF // 8) + cc // 8) * 128 + thread) * 4 + r // 8 % 2 * 2 + cc % 2
-    else:
-        index = r * D + c
-    x = tl.load(DQ_SUM + (bh * NQP + row) * D + index)
+    thread = r // 16 * 32 + r % 8 * 4 + c % 8 // 2
+    place = (c // 8 * 128 + thread) * 4 + r // 8 % 2 * 2 + c % 2  # of eight columns, thread, value
+    # the copy takes shared memory for rows of 128 bytes whose pieces of 16 are swapped by the number of the row
+    x = tl.load(DQ_SUM + (bh * NQP + row) * D + (place ^ thread // 8 % 8 * 4))
     ok = (row + r < NQ) & (c < HEAD)
     tl.store(DQ + (bh * NQ + row + r) * HEAD + c, (x * scale).to(DQ.dtype.element_ty), mask=ok)

@@ -28,9 +28,15 @@ def compulsory_backward(config: RunConfig) -> dict[str, int]:
             "dK": s.k_bytes, "dV": s.k_bytes}
 
 
-def padded_statistic(s: AttentionShape) -> int:
-    """Bytes of one row statistic as the backward stores it: float32, Nq rounded up to whole blocks of 128."""
-    return s.batch * s.heads * ceil_div(s.nq, STATISTIC_PAD) * STATISTIC_PAD * 4
+def padded_rows(s: AttentionShape) -> int:
+    """Rows of a statistic as the backward stores it: of each head Nq, rounded up to whole blocks of 128."""
+    return s.batch * s.heads * ceil_div(s.nq, STATISTIC_PAD) * STATISTIC_PAD
+
+
+def statistic_bytes(config: RunConfig) -> int:
+    """Bytes of one statistic of one row: a float32, or what the kernel that ran says (the Hopper backward's are
+    multiplied: 16 bfloat16 terms)."""
+    return int(config.parameters.get("statistic_bytes", 4))
 
 
 def width(config: RunConfig) -> int:
@@ -46,7 +52,7 @@ def in_one_pass(config: RunConfig) -> bool:
 
 def sum_bytes(config: RunConfig) -> int:
     """Bytes of the float32 buffer that dQ is summed in: padded rows, padded head size."""
-    return padded_statistic(config.shape) * width(config)
+    return padded_rows(config.shape) * width(config) * 4
 
 
 def flash2(config: RunConfig) -> tuple[StagePrediction, ...]:
@@ -59,11 +65,11 @@ def flash2(config: RunConfig) -> tuple[StagePrediction, ...]:
     sees. Block sizes: key_block_m × key_block_n and query_block_m × query_block_n (queries × keys each).
     """
     s, one_pass = config.shape, in_one_pass(config)
-    must, stat, heads = compulsory_backward(config), padded_statistic(s), s.batch * s.heads
+    must, stat, heads = compulsory_backward(config), padded_rows(s) * statistic_bytes(config), s.batch * s.heads
     rows = {"LSE'": stat, "Δ": stat}
     buffer = {"dQ sum": sum_bytes(config)} if one_pass else {}
     inputs = {"O": s.q_bytes, "dO": s.q_bytes, "LSE": statistics_bytes(s)}
-    programs = stat // 4 // (32 if width(config) > 128 else 64)  # a program has 64 rows, or 32
+    programs = padded_rows(s) // (32 if width(config) > 128 else 64)  # a program has 64 rows, or 32
     prepare = StagePrediction("prepare", inputs, {**rows, **buffer}, l2_to_sm=inputs, sm_to_l2={**rows, **buffer},
                               overhead_ops=integer_divisions(programs, ROW_WARPS, 2), heads=heads)
     taken = {name: must[name] for name in ("Q", "K", "V", "dO")} | rows
@@ -99,11 +105,12 @@ def _pass(config: RunConfig, stage: str, reads: dict[str, int], writes: dict[str
     walked = heads * blocks.key_rows * row  # rows of the inner loop's tensors
     if stage == "keys":
         programs, warps = s.batch * s.kv_heads * ceil_div(s.nk, blocks.block_m), config.parameters.get("key_num_warps")
-        statistic = heads * blocks.visited * blocks.block_n * 4  # whole blocks of queries: the padding is stored too
+        # whole blocks of queries: the padding is stored too
+        statistic = heads * blocks.visited * blocks.block_n * statistic_bytes(config)
         moved = {"K": s.k_bytes, "V": s.k_bytes, "Q": walked, "dO": walked, "LSE'": statistic, "Δ": statistic}
     else:
         programs, warps = heads * ceil_div(s.nq, blocks.block_m), config.parameters.get("query_num_warps")
-        statistic = programs * blocks.block_m * 4
+        statistic = programs * blocks.block_m * statistic_bytes(config)
         moved = {"Q": s.q_bytes, "dO": s.q_bytes, "K": walked, "V": walked, "LSE'": statistic, "Δ": statistic}
     atomics = "dQ sum" in writes
     given = dict(writes)

@@ -113,7 +113,7 @@ def _backward_buffers(config: RunConfig) -> dict[str, int]:
         return {**grads, "dP": s.matrix_bytes, "dP∘P": s.matrix_bytes, "dS": s.matrix_bytes}
     if config.implementation not in TWO_PASSES:
         return grads
-    stat = backward.padded_statistic(s)
+    stat = backward.padded_rows(s) * backward.statistic_bytes(config)
     total = {"dQ sum": backward.sum_bytes(config)} if backward.in_one_pass(config) else {}
     kept = {"O": s.q_bytes, "LSE": forward.statistics_bytes(s)} if config.parameters.get("training") else {}
     return {**grads, "LSE'": stat, "Δ": stat, **total, **kept}

@@ -104,6 +104,8 @@ def test_the_backward_in_one_pass_and_in_two_by_hand():
     assert keys.sm_to_l2 == {"dK": 65_536, "dV": 65_536, "dQ sum": 8 * 64 * 128 * 4}
     assert keys.l2_to_sm == {"K": 65_536, "V": 65_536, "Q": 131_072, "dO": 131_072, "LSE'": 2048, "Δ": 2048}
     assert keys.flops_computed == 5 * 2 * 256 * 256 * 128 and keys.exponentials == 256 * 256
+    wide = predict(RunConfig("hopper", shape, "backward", blocks | {"statistic_bytes": 32})).stages
+    assert wide[0].sm_to_l2["Δ"] == 8192 and wide[1].l2_to_sm["LSE'"] == 16_384  # 16 terms of 2 bytes for 4 bytes
     fixed = predict(RunConfig("hopper", shape, "backward", blocks | {
         "deterministic": True, "query_block_m": 128, "query_block_n": 128})).stages
     assert [stage.stage for stage in fixed] == ["prepare", "keys", "queries"]
