@@ -216,9 +216,7 @@ def _consumer(C: gl.constexpr, tensors, barriers, buffers, call, P: gl.constexpr
     FIRST: gl.constexpr = _accumulator(BF)
     count = 0
     tile = 0
-    # NaN where a tile of this row of the block has been lost, so that every later one and the last count as lost too:
-    # nothing more need be kept while a tile runs
-    carry = gl.sum(_lanes(gl.zeros([64, BN], gl.float32, _accumulator(BN)), BN), 1)
+    lost = gl.sum(gl.sum(_lanes(gl.zeros([64, BN], gl.float32, _accumulator(BN)), BN), 1), 1)  # rows of any tile
     table += gl.program_id(0) * width
     if P.consumers - 1 == C:
         _pass_turn(C, P)  # the first consumer begins
@@ -282,7 +280,7 @@ def _consumer(C: gl.constexpr, tensors, barriers, buffers, call, P: gl.constexpr
         p = gl.exp2(f * scale_log2 - used[:, None])
         if BF != BN:
             p = _beside_nothing(p, False, BN)
-        sums = gl.sum(_lanes(p, BN), 1) + carry
+        sums = gl.sum(_lanes(p, BN), 1)
         m = gl.convert_layout(fm, gl.SliceLayout(1, sums.type.layout))[:, None] + gl.zeros_like(sums)
         acc = gl.zeros([64, D], gl.float32, _accumulator(D))
         pv = _rounded(p, q_in.dtype, P)
@@ -344,7 +342,7 @@ def _consumer(C: gl.constexpr, tensors, barriers, buffers, call, P: gl.constexpr
         total = gl.sum(sums, 1)
         _store_lse(lse, total, m, _place(head, number, first_q, call, P), row, nq, ROWS, P)
         if P.fixed:
-            carry = gl.where((total < P.largest)[:, None], gl.zeros_like(sums), float("nan"))
+            lost = gl.where(total < P.largest, lost, 1.0)
         if P.ahead:
             acc = warpgroup_mma_wait(1, deps=(acc, ))
         else:
@@ -361,7 +359,7 @@ def _consumer(C: gl.constexpr, tensors, barriers, buffers, call, P: gl.constexpr
     tma_store_wait(0)
     if P.fixed:
         named_sync(TURN + 3, 128 * P.consumers)  # the rings are free: each consumer has stage C of both
-        if gl.max(gl.max((carry == 0.0).to(gl.int32) ^ 1, 1), 0) > 0:
+        if gl.max(lost, 0) > 0:
             _repair(C, tensors, barriers, buffers, call, P)
 
 

@@ -229,12 +229,12 @@ def parameters(tuning: Tuning) -> dict[str, Any]:
 # 603 to 615). Next: 80 queries a step at head size 128, which needs blocks of Gluon that are no power of two; for two
 # passes the statistics in the kernel of dQ.
 #
-# The last changes, TFLOP/s at N 4096, head size 128 full / causal, 64 full / causal, each beside the form before. Here a
-# step's products read 256 KB of shared memory, what goes through it besides is 100 to 130 KB, and 128 bytes a cycle are
-# 83 to 94 % of a step's time: so what spares it counts, and what spares instructions or waiting does not.
+# The last changes, TFLOP/s at N 4096, head size 128 full / causal, 64 full / causal, each beside the form before. At
+# head size 128 a step's products read 256 KB of shared memory, and 110 to 140 KB go through it besides (derived): at 128
+# bytes a cycle 80 to 95 % of a step's time. So what spares it counts; sparing instructions or waiting does not.
 #                                                 predicted             measured
-#   the statistics by a product of ones, not by   -128 of 3,330         615 -> 623 / 553 -> 562, 540 -> 533 / 472 -> 480;
-#     16 loads of 8 bytes a thread                cycles (loads)        at 16k 619 -> 635 / 617 -> 638
+#   the statistics by a product of ones, not by   -128 of 3,330         615 -> 623 / 553 -> 562, 540 -> 533 / 472 ->
+#     16 loads of 8 bytes a thread                cycles (loads)        480; at 16k 619 -> 635 / 617 -> 638
 #     two passes                                  -                     548 -> 563 / 501 -> 513
 #     the ones from shared memory, not registers  4 registers, 8 KB     647 -> 649 / 574 -> 570, 559 -> 566 / 488 -> 498
 #     two passes, head size 64                    (spilled: serial)     460 -> 468 / 414 -> 433
@@ -242,8 +242,8 @@ def parameters(tuning: Tuning) -> dict[str, Any]:
 #     the registers                                                     616 -> 653
 #     head size 64, where it was red.v4 before    -                     541 -> 557 / 490 -> 489
 # and lost:
-#   the statistics by 16 loads of 16 bytes,       36 instructions of    613 -> 582 / 550 -> 518, 540 -> 497 / 470 -> 441:
-#     straight into the accumulators              398 fewer             a quarter of a warp at a time, 4 times the reads
+#   the statistics by 16 loads of 16 bytes,       36 instructions of    613 -> 582 / 550 -> 518, 540 -> 497 / 470 ->
+#     straight into the accumulators              398 fewer             441: a quarter of a warp at a time
 #   with that, dP of the next block under dQ      no gap at the edge    582 -> 572 / 518 -> 521, 497 -> 481 / 441 -> 433
 #   with that, a block of queries freed later     one barrier fewer     572 -> 566 / 521 -> 517, 481 -> 465 / 433 -> 417
 #   with that, P of 16 bits between steps         16 registers          572 -> 560 / 521 -> 516, 481 -> 484 / 433 -> 427

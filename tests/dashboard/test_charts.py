@@ -2,6 +2,8 @@
 
 import io
 import json
+import re
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -9,7 +11,9 @@ import plotly.graph_objects as go
 import plotly.io as pio
 import pytest
 
+from profiler.dashboard import store, text
 from profiler.dashboard.components import boxes, charts, plot, tables
+from profiler.dashboard.components.learn import parts
 from profiler.figures import ready, style
 from profiler.figures.spreadsheet import csv
 from tests.dashboard.conftest import sent_charts, visit
@@ -101,3 +105,46 @@ def test_a_click_counts_for_the_figure_it_was_made_on(monkeypatch):
         state = {"launch": {"launch": 7, "drawn": drawn}}
         monkeypatch.setattr(plot, "_component", lambda state=state: lambda **sent: state)
         assert plot.show(figure, key="x", alt="", picture={}) == launch
+
+
+def pictures(app) -> list[str]:
+    """What the page offers as a picture below its figures, as a screen reader says it."""
+    return [words for one in app.get("html") for words in re.findall(r'data-picture="\w+" aria-label="(.*?)"',
+                                                                     one.proto.body)]
+
+
+@pytest.mark.parametrize("page, link, figures, words", [
+    ("scaling", {}, 1, text.PICTURE), ("learn", {}, 1, text.PICTURE), ("learn", {"chapter": "kernel"}, 2, text.PICTURE),
+    ("learn", {"chapter": "sram", "lang": "zh"}, 1, "下载图片"), ("learn", {"chapter": "faults"}, 0, "")],
+    ids=lambda one: "-".join(one.values()) if isinstance(one, dict) else None)
+def test_every_figure_has_its_picture_to_download_in_two_forms(page, link, figures, words, shipped):
+    app = visit(page, **link)
+    sent = [one["picture"] for one in sent_charts(app)]
+    assert pictures(app) == [f"{words} (SVG)", f"{words} (PNG)"] * figures and len(sent) == figures
+    assert all(one["width"] == 1200 and one["height"] >= 300 for one in sent), "else the window's width would do"
+    assert len({one["filename"] for one in sent}) == figures
+
+
+def foot(app) -> str:
+    notes = json.loads(sent_charts(app)[0]["spec"])["layout"]["annotations"]
+    return next(note["text"] for note in notes if note["name"] == "foot").replace("<br>", " ").replace("\u00a0", " ")
+
+
+def test_a_picture_of_the_learn_page_says_where_its_numbers_come_from(shipped):
+    recorded = json.loads((shipped / "h200-evidence" / "profile.json").read_text())
+    said = foot(visit("learn", chapter="sram"))
+    assert said.startswith("NVIDIA H200 · ncu ") and f"driver {recorded['driver']}" in said
+    assert said.endswith(f"{recorded['created'][:10]} · line predicted by the IO model, squares measured")
+    assert foot(visit("learn", chapter="sram", d="256")) == "predicted by the IO model; no measurement of this " \
+        "shape is loaded"
+    assert foot(visit("learn")) == "computed here with NumPy in float64"
+
+
+def test_sources_that_differ_stamp_a_figure_with_what_they_agree_on(monkeypatch):
+    gpu = {"name": "GPU A", "power_limit_w": 1}
+    both = [{"gpu": gpu, "driver": "1", "torch": "2", "created": "2026-01-02T03:04"},
+            {"gpu": {"name": "GPU B"}, "driver": "1", "torch": "3", "created": "2026-01-02T05:06"}]
+    monkeypatch.setattr(store, "load", lambda profile: SimpleNamespace(profile=profile))
+    assert parts.stamp(both, "x").replace("\u00a0", " ") == "GPU A and GPU B · driver 1 · 2026-01-02 · x"
+    assert parts.stamp(both[:1], "x").replace("\u00a0", " ") == "GPU A · driver 1 · torch 2 · 2026-01-02 · x"
+    assert parts.stamp([], "x") == "x"

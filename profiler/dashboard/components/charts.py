@@ -28,9 +28,9 @@ def theme() -> str:
 
 
 # Plotly draws the picture in the browser: a button presses the camera of the figure before it, in the wished format
-PICTURES = f"""<span class="fs-pictures">{text.PICTURE}
-<button type="button" data-picture="svg" aria-label="{text.PICTURE} (SVG)">SVG</button>
-<button type="button" data-picture="png" aria-label="{text.PICTURE} (PNG)">PNG</button></span>""" + """<script>
+PICTURES = """<span class="fs-pictures">LABEL
+<button type="button" data-picture="svg" aria-label="LABEL (SVG)">SVG</button>
+<button type="button" data-picture="png" aria-label="LABEL (PNG)">PNG</button></span><script>
 if (!window.fsPictures) {
   window.fsPictures = true;
   document.addEventListener("click", event => {
@@ -72,20 +72,32 @@ def show(source: store.Source | tuple[store.Source, ...], function: Callable[...
                       pages=text.TIMINGS_PAGES if timed else ())
         return drawn.frame
     label = "-".join(s.label for s in source) if isinstance(source, tuple) else source.label
-    name = filename(f"{key}-{label}")
-    picture = {"format": "svg", "filename": name, "width": style.SIZES["page"].width,
-               "height": drawn.figure.to_dict()["layout"]["height"]}
-    launch = plot.show(drawn.figure, key=f"chart.{key}", alt=drawn.title, picture=picture)
-    with st.container(horizontal=True, vertical_alignment="center"):
-        st.download_button(text.DOWNLOAD_DATA, later(lambda: csv(drawn.frame)), f"{name}.csv", "text/csv",
-                           key=f"data.{key}", type="tertiary", icon=":material/download:", on_click="ignore")
-        if SCRIPTS:
-            st.html(PICTURES, width="content", unsafe_allow_javascript=True)
-        if launch is not None and not isinstance(source, tuple):
-            state.put("launch", str(launch))
-            st.page_link("profiler/dashboard/pages/launches.py", label=text.TO_LAUNCH.format(launch=launch),
-                         icon=":material/arrow_forward:")
+    launch, below = draw(drawn.figure, drawn.frame, filename(f"{key}-{label}"), key=key, alt=drawn.title)
+    if launch is not None and not isinstance(source, tuple):
+        state.put("launch", str(launch))
+        below.page_link("profiler/dashboard/pages/launches.py", label=text.TO_LAUNCH.format(launch=launch),
+                        icon=":material/arrow_forward:")
     return drawn.frame
+
+
+def draw(figure: Ready, frame: pd.DataFrame, name: str, *, key: str, alt: str, data: str = text.DOWNLOAD_DATA,
+         picture: str = text.PICTURE) -> tuple[int | None, Any]:
+    """Draw ``figure`` and offer below it ``frame``, where that has rows, and the picture, as files called ``name``.
+
+    alt: the figure's name for screen readers. data, picture: the words of the two offers. Returns the launch behind
+    the mark that was clicked, and the row below the figure.
+    """
+    launch = plot.show(figure, key=f"chart.{key}", alt=alt, picture={
+        "format": "svg", "filename": name, "width": style.SIZES["page"].width,
+        "height": figure.to_dict()["layout"]["height"]})
+    below = st.container(horizontal=True, vertical_alignment="center")
+    with below:
+        if len(frame):
+            st.download_button(data, later(lambda: csv(frame)), f"{name}.csv", "text/csv", key=f"data.{key}",
+                               type="tertiary", icon=":material/download:", on_click="ignore")
+        if SCRIPTS:
+            st.html(PICTURES.replace("LABEL", picture), width="content", unsafe_allow_javascript=True)
+    return launch, below
 
 
 def _draw(bundle: Any, function: Callable[..., Any], *arguments: Any, **named: Any) -> Drawn:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import os
+import re
 import sys
 import textwrap
 from pathlib import Path
@@ -99,6 +101,26 @@ def test_a_picture_can_be_a_png_of_twice_the_size(page, address):
         page.get_by_role("button", name=f"{text.PICTURE} (PNG)").first.click()
     picture = Path(download.value.path()).read_bytes()
     assert picture[:8] == b"\x89PNG\r\n\x1a\n" and int.from_bytes(picture[16:20], "big") == 2 * 1200
+
+
+def test_pictures_of_the_learn_page_come_from_the_figure_above_them_and_from_no_other_server(page, address):
+    """The second figure of a chapter: its own picture, in the reader's language, with where its numbers come from."""
+    outside = []
+    page.on("request", lambda r: r.url.startswith((address, "data:", "blob:")) or outside.append(r.url))
+    page.goto(f"{address}/learn?chapter=kernel&lang=zh")
+    settled(page)
+    with page.expect_download() as download:
+        page.get_by_role("button", name="下载图片 (SVG)").nth(1).click()
+    picture = Path(download.value.path()).read_text(encoding="utf-8")
+    words = html.unescape(re.sub("<[^>]*>", "", picture))
+    assert download.value.suggested_filename == "learn-programs.svg" and 'width="1200"' in picture
+    assert "示意图，不含数据" in words, "without the line that says where it comes from"
+    with page.expect_download() as download:
+        page.get_by_role("button", name="下载图片 (PNG)").first.click()
+    picture = Path(download.value.path()).read_bytes()
+    assert download.value.suggested_filename == "learn-sequence.png"
+    assert picture[:8] == b"\x89PNG\r\n\x1a\n" and int.from_bytes(picture[16:20], "big") == 2 * 1200
+    assert outside == []
 
 
 def test_a_visitor_adds_a_report_and_is_told_what_it_lacks_and_what_to_run(page, address):

@@ -42,7 +42,7 @@ def draw(words: Words, common: Words) -> None:
         bars, capacities, words("axis"),
         words("title", matrix=units.nbytes(size.matrix), ratio=units.times(size.ratio)),
         words("subtitle", n=units.whole(n), d=d, calls=units.whole(calls), dtype=dtype, gpu=of_gpu),
-        common("foot_derived"), charts.theme()), "memory")
+        parts.stamp([source] if source and levels else [], common("foot_derived")), charts.theme()), "memory")
     st.markdown(words("exact", lse=units.nbytes(size.lse)))
     st.subheader(words("pyramid_title"))
     if not levels:

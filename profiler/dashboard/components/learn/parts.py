@@ -9,11 +9,9 @@ import streamlit as st
 
 from profiler.bundle import Bundle
 from profiler.dashboard import state, store
-from profiler.dashboard.components import charts, plot
-from profiler.figures import units
-from profiler.figures.canvas import title, to_frame
+from profiler.dashboard.components import charts
+from profiler.figures import canvas, labels, units
 from profiler.figures.ready import ready
-from profiler.figures.spreadsheet import csv
 from profiler.learn import words
 
 POWERS = tuple(2**i for i in range(4, 18))
@@ -32,14 +30,10 @@ def language() -> str:
 
 
 def figure(drawn: Any, key: str) -> None:
-    """Draw a figure of this page with the download of what it draws."""
-    name = charts.filename(f"learn-{key}")
-    plot.show(ready(drawn), key=f"chart.learn.{key}", alt=title(drawn), picture={"format": "svg", "filename": name})
-    frame = to_frame(drawn)
-    if len(frame):
-        label = words.read(language(), "page")("download")
-        st.download_button(label, charts.later(lambda: csv(frame)), f"{name}.csv", "text/csv", key=f"data.learn.{key}",
-                           type="tertiary", icon=":material/download:", on_click="ignore")
+    """Draw a figure of this page with the downloads that every figure has, in the reader's language."""
+    common = words.read(language(), "page")
+    charts.draw(ready(drawn), canvas.to_frame(drawn), charts.filename(f"learn-{key}"), key=f"learn.{key}",
+                alt=canvas.title(drawn), data=common("download"), picture=common("picture"))
 
 
 def cards(entries: Sequence[tuple[str, str, str]]) -> None:
@@ -65,6 +59,20 @@ def sources() -> list[store.Source]:
     recorded = [key for key, one in everything.items() if one.origin == "recorded"]
     key = state.choose(store.SOURCE_PARAMETER, list(everything), (recorded or list(everything))[0])
     return [everything[key], *(one for other, one in everything.items() if other != key)]
+
+
+def stamp(shown: Sequence[store.Source], kinds: str) -> str:
+    """The provenance line of a figure: what the sources agree on whose values it shows, and which kind all values are.
+
+    Without a source there is only the kind.
+    """
+    if True:
+        return kinds
+    bundles = [store.load(source) for source in shown]
+    facts = [{**b.profile, "created": str(b.profile.get("created") or "")[:10], "gpu": gpu_name(b)} for b in bundles]
+    agreed = {name: value for name, value in facts[0].items() if all(one.get(name) == value for one in facts)}
+    gpus = labels.join(list(dict.fromkeys(one["gpu"] for one in facts if one["gpu"])))
+    return canvas.foot({**agreed, "gpu": {"name": gpus}}, kinds)
 
 
 def gpu_name(bundle: Bundle) -> str:

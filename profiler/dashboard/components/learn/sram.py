@@ -45,11 +45,11 @@ def draw(words: Words, common: Words) -> None:
     largest, tiles = sram.largest_rows(kib << 10, bn, d), sram.tile_bytes(bm, bn, d)
     floor = sram.floor(shape)
     points: dict[int, float] = {}
-    named = []
+    named: list[store.Source] = []
     for source in parts.sources():
         found = store.derive(source, measured, shape)
         if found.keys() - points.keys():
-            named.append(source.label)
+            named.append(source)
         points = {**found, **points}
     fits = words("fits_yes", largest=largest, sram=kib) if largest else words("fits_no", sram=kib)
     names = {name: words(name) for name in ("x", "y", "moved", "floor", "unfused", "fits", "measured")}
@@ -57,9 +57,9 @@ def draw(words: Words, common: Words) -> None:
         sram.ROWS, lines, floor, sram.unfused(shape), bm, largest, points, names,
         words("title", bm=bm, moved=units.nbytes(now), half=units.nbytes(half)),
         words("subtitle", n=units.whole(n), d=d, bn=bn, fits=fits),
-        words("foot" if points else "foot_none"), charts.theme()), "sram")
+        parts.stamp(named, words("foot" if points else "foot_none")), charts.theme()), "sram")
     if points:
-        st.caption(words("measured_note", source=boxes.plain(", ".join(named))))
+        st.caption(words("measured_note", source=boxes.plain(", ".join(s.label for s in named))))
     if tiles > kib << 10:
         st.warning(words("does_not_fit", bm=bm, need=units.nbytes(tiles), sram=units.nbytes(kib << 10)),
                    icon=":material/memory:")
