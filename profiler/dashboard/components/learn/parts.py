@@ -66,7 +66,7 @@ def stamp(shown: Sequence[store.Source], kinds: str) -> str:
 
     Without a source there is only the kind.
     """
-    if True:
+    if not shown:
         return kinds
     bundles = [store.load(source) for source in shown]
     facts = [{**b.profile, "created": str(b.profile.get("created") or "")[:10], "gpu": gpu_name(b)} for b in bundles]
