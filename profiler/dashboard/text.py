@@ -77,8 +77,6 @@ NO_SHAPES = ("{source} does not say which attention call its launches belong to,
 NO_SHAPES_REMEDY = ("This page needs a bundle that `python -m profiler run` "
                     "wrote: it marks each launch with its implementation, step and shape. Of any other report, say on "
                     "Roofline or Evidence what its launches do and in which call.")
-NO_COUNTERS = ("{source} was recorded without performance counters: time, memory and error are there, bytes and FLOPs "
-               "are not.")
 NO_COUNTERS_REMEDY = ("Record it again without `--no-counters`; `python -m profiler doctor` says what the machine "
                       "lacks for that.")
 DOWNLOAD_DATA = "Download the data (CSV)"
@@ -259,9 +257,9 @@ SCALING_SHOW = "Show"
 SCALING_SHOWS = {"n": "Over N", "shape": "On one shape"}
 SCALING_QUANTITIES = {"tflops": "TFLOP/s", "time": "Time", "dram_bytes": "HBM bytes", "peak_memory": "Peak memory"}
 SCALING_SLOPES = "How each quantity grows: fitted exponents of N"
-TIMINGS_ONLY = ("This source was recorded with `--no-counters`: it holds times, errors and peak memory. Bytes, FLOPs "
-                "and occupancy need counters.")
-ALL_COUNTERS = "all counters: recorded with --no-counters"
+TIMINGS_ONLY = ("Without counters a source holds times, errors and peak memory at most; bytes, FLOPs and occupancy "
+                "need them.")
+ALL_COUNTERS = "all counters: recorded without them"
 TIMINGS_PAGES = ("scaling", "tuning")
 BESIDE_PEER = "as fast as the fastest peer there"
 TIMINGS_TABLE = "The timings, as recorded"

@@ -69,12 +69,14 @@ def test_a_source_of_memory_alone_shows_its_memory(shipped):
     assert "Peak memory" in title and "1.00" in title
 
 
-@pytest.mark.parametrize("page", ("roofline", "occupancy", "evidence"))
+@pytest.mark.parametrize("page", ("roofline", "memory_io", "occupancy", "evidence"))
 def test_a_source_of_timings_says_so_and_where_to_look(page, shipped):
-    app = visit(page, source="h200-peers")
+    app = visit(page, source="h200-peers", **({"show": "parity"} if page == "memory_io" else {}))
     assert_sound(app)
     said = " ".join(m.value for m in app.markdown)
     assert text.TIMINGS_ONLY in said and "not the fastest known" not in said.replace("\\", "")
+    everything = said + " ".join(one.value for one in (*app.caption, *app.info, *app.title))
+    assert everything.count("--no-counters") == 1, "the figure and the page each say it"
 
 
 @pytest.mark.parametrize("link", [

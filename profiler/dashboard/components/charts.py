@@ -68,7 +68,7 @@ def show(source: store.Source | tuple[store.Source, ...], function: Callable[...
     drawn = store.derive(source, _draw, function, *arguments, theme=theme(), **options)
     if drawn.empty:
         timed = not any(store.load(one).has_counters for one in (source if isinstance(source, tuple) else (source,)))
-        boxes.missing(drawn.title, boxes.plain(drawn.subtitle) + (f"\n\n{text.TIMINGS_ONLY}" if timed else ""),
+        boxes.missing(drawn.title, boxes.plain(drawn.subtitle) + (_timings_only(drawn) if timed else ""),
                       pages=text.TIMINGS_PAGES if timed else ())
         return drawn.frame
     label = "-".join(s.label for s in source) if isinstance(source, tuple) else source.label
@@ -78,6 +78,12 @@ def show(source: store.Source | tuple[store.Source, ...], function: Callable[...
         below.page_link("profiler/dashboard/pages/launches.py", label=text.TO_LAUNCH.format(launch=launch),
                         icon=":material/arrow_forward:")
     return drawn.frame
+
+
+def _timings_only(drawn: Drawn) -> str:
+    """What a source without counters holds, and how to record them where the figure does not say so itself."""
+    remedy = "" if "--no-counters" in drawn.subtitle else f" {text.NO_COUNTERS_REMEDY}"
+    return f"\n\n{text.TIMINGS_ONLY}{remedy}"
 
 
 def draw(figure: Ready, frame: pd.DataFrame, name: str, *, key: str, alt: str, data: str = text.DOWNLOAD_DATA,
