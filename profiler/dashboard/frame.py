@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import streamlit as st
 
 from profiler.dashboard import ahead, state, store, text
-from profiler.dashboard.components import boxes, charts, scheme, upload
+from profiler.dashboard.components import boxes, charts, upload, window
 from profiler.figures import style
 
 PAGES = Path(__file__).parent / "pages"
@@ -129,9 +129,9 @@ def run(page: Any) -> None:
     try:
         with boxes.guarded():
             upload.sidebar()
-        _body(page)
         with st.sidebar:
-            scheme.watch()
+            window.watch()
+        _body(page)
     finally:
         _settle()
 

@@ -94,6 +94,35 @@ def test_a_chosen_shape_stays_in_its_box_from_page_to_page(page, address):
         assert box.input_value() == chosen, following
 
 
+def test_one_step_back_leads_to_the_page_before_and_another_to_the_choice_before(page, address):
+    """The browser's history: one entry for the visit, one for a choice, one for each page, whichever link opened it."""
+    def settle(path: str, words: str = "") -> None:
+        page.wait_for_url(lambda url: url.startswith(f"{address}/{path}?") and words in url)
+        page.wait_for_timeout(300)
+        settled(page)
+
+    page.goto(address)
+    settle("")
+    visit = page.evaluate("history.length")
+    page.locator("[data-testid=stSidebarNav]").get_by_role("link", name=text.ROOFLINE, exact=True).click()
+    settle("roofline", "level=dram")
+    page.get_by_role("radio", name="L2").first.click()
+    settle("roofline", "level=l2")
+    page.locator("[data-testid=stMain] [data-testid=stPageLink] a").last.click()
+    settle("memory-io")
+    assert page.evaluate("history.length") == visit + 3
+    page.go_back()
+    settle("roofline", "level=l2")
+    page.go_back()
+    settle("roofline", "level=dram")
+    assert page.get_by_role("radio", name="HBM").first.is_checked(), "the page shows what its link says"
+    page.go_back()
+    settle("")
+    assert "HBM" in page.get_by_role("heading", level=1).inner_text()
+    page.go_forward()
+    settle("roofline", "level=dram")
+
+
 def test_a_picture_can_be_a_png_of_twice_the_size(page, address):
     page.goto(address)
     settled(page)
