@@ -82,8 +82,8 @@ def show(source: store.Source | tuple[store.Source, ...], function: Callable[...
 
 def _timings_only(drawn: Drawn) -> str:
     """What a source without counters holds, and how to record them where the figure does not say so itself."""
-    remedy = "" if "--no-counters" in drawn.subtitle else f" {text.NO_COUNTERS_REMEDY}"
-    return f"\n\n{text.TIMINGS_ONLY}{remedy}"
+    remedy = "" if "--no-counters" in drawn.subtitle else f"\n\n{text.NO_COUNTERS_REMEDY}"
+    return f" {text.TIMINGS_ONLY}{remedy}"
 
 
 def draw(figure: Ready, frame: pd.DataFrame, name: str, *, key: str, alt: str, data: str = text.DOWNLOAD_DATA,
