@@ -261,11 +261,7 @@ def _consumer(C: gl.constexpr, tensors, barriers, buffers, call, P: gl.constexpr
         blocks = end - first
         column = (end - 1) * BN
         # the first block: P, sums and the maximum that stays
-        if P.causal or P.left:
-            f = _masked(f, column, row, nk, lowest, highest, P, BF, FIRST, False)
-        else:
-            if column + BN > nk:  # decided when it runs
-                f = _masked(f, column, row, nk, lowest, highest, P, BF, FIRST, False)
+        f = _masked(f, column, row, nk, lowest, highest, P, BF, FIRST, False)
         fm = gl.max(f, 1) * scale_log2
         if P.narrow:
             if not (P.causal and P.edge):

@@ -230,8 +230,8 @@ def parameters(tuning: Tuning) -> dict[str, Any]:
 # passes the statistics in the kernel of dQ.
 #
 # The last changes, TFLOP/s at N 4096, head size 128 full / causal, 64 full / causal, each beside the form before. At
-# head size 128 a step's products read 256 KB of shared memory, and 110 to 140 KB go through it besides (derived): at 128
-# bytes a cycle 80 to 95 % of a step's time. So what spares it counts; sparing instructions or waiting does not.
+# head size 128 a step's products read 256 KB of shared memory, and 110 to 140 KB go through it besides (derived): at
+# 128 bytes a cycle 80 to 95 % of a step's time. What spares it counts; what spares instructions or waiting does not.
 #                                                 predicted             measured
 #   the statistics by a product of ones, not by   -128 of 3,330         615 -> 623 / 553 -> 562, 540 -> 533 / 472 ->
 #     16 loads of 8 bytes a thread                cycles (loads)        480; at 16k 619 -> 635 / 617 -> 638

@@ -69,7 +69,9 @@ def jobs() -> list[dict[str, Any]]:
         found.append({"form": "chosen", "head_dim": head_dim, "cases": [
             (1, 8, 2, 2304, 2304, False, (-1, -1), head_dim, "bfloat16", "plain"),
             (1, 8, 2, 2304, 2304, True, (-1, -1), head_dim, "bfloat16", "plain"),
-            (1, 8, 8, 2304, 2304, True, (1023, 0), head_dim, "bfloat16", "plain")]})
+            (1, 8, 8, 2304, 2304, True, (1023, 0), head_dim, "bfloat16", "plain"),
+            (1, 2, 2, 4000, 4000, True, (2500, 0), head_dim, "bfloat16", "plain"),
+            (1, 2, 2, 4000, 4000, False, (2500, -1), head_dim, "float16", "plain")]})
     pairs = [PACKED[i:i + 2] for i in range(0, len(PACKED), 2)]
     for form, head_dim, dtype, parts in (
             ("packed", 128, "bfloat16", pairs), ("packed", 64, "bfloat16", pairs),
