@@ -102,6 +102,7 @@ h1 {{ text-wrap: balance; }}
 [class*="st-key-dense"] table {{ width: 100%; }}
 [data-testid="stButtonGroup"] :is([role="toolbar"], [role="radiogroup"]) {{
   flex-wrap: wrap; overflow: visible; mask: none; }}
+.katex-display {{ padding-top: 0.2rem; }}
 .fs-chart {{ width: 100%; }}
 [data-testid="stElementContainer"]:has(> .stBidiComponent) {{ overflow: visible; }}
 @media print {{ .fs-chart .svg-container {{ width: 100% !important; max-width: 100% !important; }} }}

@@ -131,3 +131,16 @@ def test_no_words_of_a_control_or_a_card_are_cut(browser, address, width):
             .map(one => one.value || one.textContent)""")
         assert cut == [], (name, cut)
     page.close()
+
+
+def test_no_sign_of_a_formula_is_cut(browser, address):
+    """Streamlit cuts a formula at the height of its line, and the bar of a transpose stands above that."""
+    page = browser.new_page(viewport={"width": 1440, "height": 900})
+    page.goto(f"{address}/learn?chapter=backward")
+    settled(page)
+    page.locator(".katex-display").nth(1).wait_for()
+    over = page.locator(".katex-display").evaluate_all("""all => all.map(one => Math.min(...[...one.querySelectorAll(
+        '.mord')].filter(sign => sign.textContent === '⊤').map(sign => sign.getBoundingClientRect().top))
+        - one.getBoundingClientRect().top)""")
+    assert len(over) == 2 and min(over) >= 0
+    page.close()
