@@ -124,9 +124,8 @@ def _registers(q, P: gl.constexpr):
 
 @gluon.jit
 def _step(C: gl.constexpr, q, rings, count, more, pv, acc, m, sums, column, row, nk, lowest, highest, scale_log2,
-          MASKED: gl.constexpr, P: gl.constexpr, KEYS: gl.constexpr):
-    """Scores of the next block, P V of this one, softmax of the next. more: whether a block follows the next. KEYS: of
-    the next block, the last ones; what lies before is hidden."""
+          MASKED: gl.constexpr, P: gl.constexpr):
+    """Scores of the next block, P V of this one, softmax of the next. more: whether a block follows the next."""
     k_ring, v_ring, k_full, k_free, v_full, v_free = rings
     D: gl.constexpr = P.head_dim
     BN: gl.constexpr = P.block_n
@@ -135,7 +134,7 @@ def _step(C: gl.constexpr, q, rings, count, more, pv, acc, m, sums, column, row,
     k_stage = (count + 1) % ST
     v_stage = count % ST
     _take_turn(C, P)
-    s = _scores(q, k_ring.index(k_stage), D, BN, BN - KEYS, KEYS)
+    s = _scores(q, k_ring.index(k_stage), D, BN, BN)
     mbarrier.wait(v_full.index(v_stage), (count // ST) & 1)
     acc = _add_values(pv, v_ring.index(v_stage), acc, P)
     _pass_turn(C, P)
@@ -147,18 +146,16 @@ def _step(C: gl.constexpr, q, rings, count, more, pv, acc, m, sums, column, row,
         s, acc = warpgroup_mma_wait(0, deps=(s, acc))
     mbarrier.arrive(k_free.index(k_stage), count=1)
     if MASKED:
-        s = _masked(s, column + BN - KEYS, row, nk, lowest, highest, P, KEYS, _accumulator(KEYS), not P.edge)
+        s = _masked(s, column, row, nk, lowest, highest, P, BN, _accumulator(BN), not P.edge)
     if FIXED:
-        p, m, sums, _ = _weights(s, m, sums, scale_log2, KEYS, True, False)
+        p, m, sums, _ = _weights(s, m, sums, scale_log2, BN, True, False)
     else:
         if P.fixed and P.left:  # a sum that tells of an overflow may not be scaled down
             sums = gl.where(sums < P.largest, sums, INFINITY)
         p, m, sums, alpha = _weights(s, m, sums, scale_log2, BN, False, MASKED)
     if FIXED and P.late:
         sums, m, alpha = _raise(sums, m, P)
-        p = _rescale(p, alpha, KEYS)
-    if KEYS != BN:
-        p = _beside_nothing(p, True, BN)
+        p = _rescale(p, alpha, BN)
     pv = _rounded(p, v_ring.dtype, P)
     # this wait ends a basic block, so that ptxas cannot lift the next wgmma wait above the softmax
     mbarrier.wait(k_full.index((count + 2) % ST), ((count + 2) // ST) & 1, pred=more)
@@ -168,14 +165,11 @@ def _step(C: gl.constexpr, q, rings, count, more, pv, acc, m, sums, column, row,
 
 
 @gluon.jit
-def _beside_nothing(p, LAST: gl.constexpr, BN: gl.constexpr):
-    """P (64, BN) of a block of which p (64, BN / 2) is the first half or the last, the rest 0: p * 0, since a constant
-    operand makes ptxas wait after every wgmma of the loop."""
-    if LAST:
-        p = gl.join(p * 0.0, p)
-    else:
-        p = gl.join(p, p * 0.0)
-    return gl.convert_layout(gl.reshape(gl.permute(p, (0, 2, 1)), [64, BN]), _accumulator(BN))
+def _beside_nothing(p, BN: gl.constexpr):
+    """P (64, BN) of a block of which p (64, BN / 2) is the first half, the rest 0: p * 0, since a constant operand
+    makes ptxas wait after every wgmma of the loop."""
+    p = gl.permute(gl.join(p, p * 0.0), (0, 2, 1))
+    return gl.convert_layout(gl.reshape(p, [64, BN]), _accumulator(BN))
 
 
 @gluon.jit
@@ -190,7 +184,7 @@ def _with_next(fm, q, rings, count, blocks, column, row, nk, lowest, highest, sc
     if (seen < BN // 2) & (blocks > 1):
         stage = (count + 1) % P.stages
         mbarrier.wait(k_full.index(stage), ((count + 1) // P.stages) & 1)
-        s = _scores(q, k_ring.index(stage), P.head_dim, BN, 0, BN)
+        s = _scores(q, k_ring.index(stage), P.head_dim, BN, BN)
         s = warpgroup_mma_wait(0, deps=(s, ))
         if P.left:
             s = _masked(s, column - BN, row, nk, lowest, highest, P, BN, _accumulator(BN), not P.edge)
@@ -226,7 +220,7 @@ def _consumer(C: gl.constexpr, tensors, barriers, buffers, call, P: gl.constexpr
         q = _registers(q_ring.index(C), P)
         mbarrier.arrive(q_free.index(C), count=1)
         mbarrier.wait(k_full.index(0), 0, pred=word >= 0)
-        f = _scores(gl.convert_layout(q, gl.DotOperandLayout(0, FIRST, 2)), k_ring.index(0), D, BN, 0, BF)
+        f = _scores(gl.convert_layout(q, gl.DotOperandLayout(0, FIRST, 2)), k_ring.index(0), D, BN, BF)
         f = warpgroup_mma_wait(0, deps=(f, ))
         mbarrier.arrive(k_free.index(0), count=1, pred=word >= 0)
     else:
@@ -255,7 +249,7 @@ def _consumer(C: gl.constexpr, tensors, barriers, buffers, call, P: gl.constexpr
             mbarrier.wait(q_full.index(C), tile & 1)
             stage = count % ST
             mbarrier.wait(k_full.index(stage), (count // ST) & 1)
-            f = _scores(q, k_ring.index(stage), D, BN, 0, BF)
+            f = _scores(q, k_ring.index(stage), D, BN, BF)
             f = warpgroup_mma_wait(0, deps=(f, ))
             mbarrier.arrive(k_free.index(stage), count=1)
         blocks = end - first
@@ -275,7 +269,7 @@ def _consumer(C: gl.constexpr, tensors, barriers, buffers, call, P: gl.constexpr
             used = fm
         p = gl.exp2(f * scale_log2 - used[:, None])
         if BF != BN:
-            p = _beside_nothing(p, False, BN)
+            p = _beside_nothing(p, BN)
         sums = gl.sum(_lanes(p, BN), 1)
         m = gl.convert_layout(fm, gl.SliceLayout(1, sums.type.layout))[:, None] + gl.zeros_like(sums)
         acc = gl.zeros([64, D], gl.float32, _accumulator(D))
@@ -300,25 +294,17 @@ def _consumer(C: gl.constexpr, tensors, barriers, buffers, call, P: gl.constexpr
         if P.causal and P.edge:
             for j in range(1, clean):
                 pv, acc, m, sums = _step(C, q, rings, count, j + 1 < blocks, pv, acc, m, sums, column - j * BN, row, nk,
-                                         lowest, highest, scale_log2, True, P, BN)
+                                         lowest, highest, scale_log2, True, P)
                 count += 1
         for j in range(clean, left):
             pv, acc, m, sums = _step(C, q, rings, count, j + 1 < blocks, pv, acc, m, sums, 0, row, nk, lowest, highest,
-                                     scale_log2, False, P, BN)
+                                     scale_log2, False, P)
             count += 1
         if P.left:
-            half = 0
-            if P.half_left:  # the mirrored half of the last block: its first keys may be hidden from all 64 rows
-                half = ((row + lowest >= first * BN + BN // 2) & (left < blocks)).to(gl.int32)
-            for j in range(left, blocks - half):
+            for j in range(left, blocks):
                 pv, acc, m, sums = _step(C, q, rings, count, j + 1 < blocks, pv, acc, m, sums, column - j * BN, row, nk,
-                                         lowest, highest, scale_log2, True, P, BN)
+                                         lowest, highest, scale_log2, True, P)
                 count += 1
-            if P.half_left:
-                for j in range(blocks - half, blocks):
-                    pv, acc, m, sums = _step(C, q, rings, count, j + 1 < blocks, pv, acc, m, sums, column - j * BN, row,
-                                             nk, lowest, highest, scale_log2, True, P, BN // 2)
-                    count += 1
         if not P.ahead and not P.shared_output:
             mbarrier.arrive(q_free.index(C), count=1)  # the next Q loads under the rest of this tile
         # the last product, under it the next tile's first scores; then the results
@@ -334,7 +320,7 @@ def _consumer(C: gl.constexpr, tensors, barriers, buffers, call, P: gl.constexpr
             mbarrier.wait(k_full.index(k_stage), (count // ST) & 1, pred=more)
             q = _registers(q_ring.index(C), P)
             mbarrier.arrive(q_free.index(C), count=1)
-            f = _scores(gl.convert_layout(q, gl.DotOperandLayout(0, FIRST, 2)), k_ring.index(k_stage), D, BN, 0, BF)
+            f = _scores(gl.convert_layout(q, gl.DotOperandLayout(0, FIRST, 2)), k_ring.index(k_stage), D, BN, BF)
         total = gl.sum(sums, 1)
         _store_lse(lse, total, m, _place(head, number, first_q, call, P), row, nq, ROWS, P)
         if P.fixed:

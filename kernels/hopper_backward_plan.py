@@ -210,24 +210,23 @@ def parameters(tuning: Tuning) -> dict[str, Any]:
 
 
 # Measured: one H200, Triton 3.6, torch 2.11, 16,384 tokens in all, hidden size 2048, L2 flushed (data/
-# h200-peers-backward). TFLOP/s at N 1k / 4k / 16k, in brackets over FlashAttention-4 (4.0.0b36), the fastest peer in
-# every cell; of two passes also over cuDNN, whose sums have no order. At N 16k all are at the power limit and vary by
-# 10 %; another H200 gave 0.966 and 0.955 there at head size 128 before the last three changes below.
+# h200-peers-backward, -half). TFLOP/s at N 1k / 4k / 16k, in brackets over FlashAttention-4 (4.0.0b36), the fastest
+# peer in every cell; of two passes over cuDNN, whose sums have no order. At N 16k all are at the power limit and vary
+# by 10 %.
 #                            one pass                                   two passes
-#   bfloat16, 128, full      486 / 617 / 623 (0.977 / 0.968 / 0.928)    482 / 548 / 562 (cuDNN: 1.077 / 0.964 / 1.004)
-#   causal                   344 / 552 / 615 (0.939 / 0.985 / 0.928)    340 / 498 / 537 (1.073 / 1.026 / 0.974)
-#   head size 64, full       406 / 538 / 556 (0.919 / 0.970 / 0.986)    372 / 462 / 476 (0.996 / 1.006 / 1.035)
-#   causal                   277 / 473 / 550 (0.857 / 0.950 / 0.950)    252 / 412 / 470 (1.000 / 1.060 / 1.060)
-#   float16, 128, full       475 / 598 / 607 (0.962 / 0.960 / 0.914)    469 / 526 / 535 (1.071 / 0.951 / 0.959)
-#   causal                   340 / 539 / 599 (0.944 / 0.985 / 0.929)    337 / 482 / 523 (1.074 / 1.016 / 0.979)
-#   head size 64, full       406 / 525 / 532 (0.930 / 0.974 / 0.971)    370 / 446 / 464 (0.991 / 0.996 / 1.069)
-#   causal                   277 / 469 / 555 (0.865 / 0.968 / 0.978)    251 / 404 / 458 (0.998 / 1.038 / 1.030)
-# What limits it. N 1k: prepare (71 us) and finish (52 us) are 17 % of the time, causal 24 %; at 4k 5 to 10, at 16k 1 to
-# 3. Both run at 3.8 TB/s (derived: 268 and 201 MB, 134 of each the float32 workspace), whatever their rows and warps. A
-# program costs 5.6 us beside its steps of 1.96 us at head size 128 (fitted to N 1k and 4k). Two passes: 7 products for
-# 5, at 767 TFLOP/s executed at 4k. N 16k: power; where a tile begins makes no difference (strides of 0 to 129 blocks:
-# 603 to 615). Next: 80 queries a step at head size 128, which needs blocks of Gluon that are no power of two; for two
-# passes the statistics in the kernel of dQ.
+#   bfloat16, 128, full      496 / 643 / 676 (0.995 / 1.014 / 1.035)    488 / 567 / 580 (1.092 / 1.003 / 1.032)
+#   causal                   345 / 571 / 670 (0.940 / 1.018 / 1.001)    346 / 511 / 571 (1.083 / 1.053 / 1.010)
+#   head size 64, full       433 / 574 / 610 (0.979 / 1.031 / 1.120)    376 / 474 / 472 (1.015 / 1.031 / 1.035)
+#   causal                   288 / 494 / 588 (0.886 / 0.994 / 1.017)    256 / 435 / 503 (1.012 / 1.115 / 1.137)
+#   float16, 128, full       486 / 628 / 642 (0.983 / 1.009 / 1.022)    476 / 551 / 542 (1.084 / 0.995 / 1.039)
+#   causal                   341 / 557 / 635 (0.942 / 1.019 / 1.001)    340 / 496 / 547 (1.080 / 1.046 / 1.031)
+#   head size 64, full       428 / 558 / 564 (0.978 / 1.033 / 1.096)    371 / 461 / 472 (1.004 / 1.014 / 1.094)
+#   causal                   287 / 484 / 549 (0.892 / 0.998 / 1.015)    255 / 425 / 470 (1.008 / 1.090 / 1.143)
+# What limits it. Shared memory (below), and at N 16k power. N 1k: prepare (71 us) and finish (52 us) were 17 % of the
+# time, causal 24 %; at 4k 5 to 10, at 16k 1 to 3. Both ran at 3.8 TB/s (derived: 268 and 201 MB, 134 of each the
+# float32 workspace), whatever their rows and warps. Two passes: 7 products for 5, at 794 TFLOP/s executed at 4k; where
+# a tile begins makes no difference (strides of 0 to 129 blocks). Next: at 1k a workspace that need not be emptied; 80
+# queries a step at head size 128, which needs blocks of Gluon that are no power of two.
 #
 # The last changes, TFLOP/s at N 4096, head size 128 full / causal, 64 full / causal, each beside the form before. At
 # head size 128 a step's products read 256 KB of shared memory, and 110 to 140 KB go through it besides (derived): at

@@ -88,12 +88,6 @@ class Config:
         return (self.left or (self.causal and self.edge)) and (self.consumers == 2 or self.late or not self.fixed)
 
     @property
-    def half_left(self) -> bool:
-        """Whether a consumer multiplies half of the last block where the left side hides the rest. At head size 128 the
-        step for it makes Triton 3.9 keep 16 to 32 values of every loop in memory."""
-        return self.left and self.ahead and self.fixed and not self.edge and self.head_dim == 64
-
-    @property
     def cache_key(self) -> str:
         """By this Triton finds a compiled form again: the fields, and what this version makes of them."""
         return repr([self, *(getattr(self, name) for name, value in vars(Config).items()
@@ -237,29 +231,31 @@ def tile_lists(batch: int, heads: int, nq: int, nk: int, block_m: int, block_n: 
 # Measured: one H200, Triton 3.6, torch 2.11, 16,384 tokens in all, hidden size 2048, L2 flushed. TFLOP/s, in brackets
 # over the best of cuDNN, FlashAttention-3 (fa3_fwd 0.0.3) and FlashAttention-4 (4.0.0b36):
 #                  bfloat16 N 1k  4k           16k          float16 1k   4k           16k
-#   128, full      638 (1.021)    750 (1.031)  771 (1.020)  623 (1.066)  714 (1.046)  717 (1.023)
-#   causal         493 (1.035)    713 (1.038)  783 (1.039)  484 (1.164)  687 (1.110)  747 (1.082)
-#   64, full       487 (1.117)    582 (1.068)  616 (1.023)  430 (0.998)  553 (1.036)  576 (0.997)
-#   causal         366 (1.097)    514 (1.059)  600 (1.042)  349 (1.057)  504 (1.095)  567 (1.022)
-# The best peer is FlashAttention-3 in bfloat16 at head size 128 and at 64 causal 4k; cuDNN at 64 1k; else
-# FlashAttention-4 (this build of FlashAttention-3 has no float16). By switch, at N 4k, bfloat16, full / causal:
+#   128, full      667 (1.062)    775 (1.064)  776 (1.040)  657 (1.107)  757 (1.082)  743 (1.054)
+#   causal         521 (1.082)    723 (1.049)  778 (1.040)  510 (1.206)  702 (1.126)  752 (1.087)
+#   64, full       483 (1.107)    587 (1.070)  609 (1.022)  489 (1.124)  576 (1.065)  597 (1.029)
+#   causal         383 (1.135)    529 (1.078)  600 (1.044)  377 (1.124)  521 (1.117)  590 (1.053)
+# The best peer is FlashAttention-3 in bfloat16 at head size 128 and at 64 causal 4k; cuDNN at 64 1k and in float16 at
+# 1k; else FlashAttention-4 (this build of FlashAttention-3 has no float16). By switch, at N 4k, bfloat16, full /
+# causal (data/h200-ablation, before the masks and float16 changed):
 #                         flash2     all off    turns      and overlap  and fixed
 #   head size 128         531 / 507  673 / 631  669 / 634  686 / 669    746 / 709
 #   head size 64          485 / 440  508 / 455  515 / 463  546 / 433    582 / 514
 # Beside the plain forward of the same process, per visible pair, head size 128 / 64 (data/h200-shapes, -half; FA4 is
 # FlashAttention-4, beside its own plain forward):
-#   32 query heads, 8 key heads, N 4k and 16k     1.00 to 1.05 / 1.00 to 1.02
-#   window of 1023 keys to the left, N 4k; 16k    0.74 / 0.71; 0.68 / 0.62      FA4 0.78 / 0.73; 0.71 / 0.61
-#   4095 to the left, 16k                         0.89 / 0.82                   FA4 0.93 / 0.89
-#   1023 to both sides, 16k                       0.75 / 0.63                   FA4 0.83 / 0.74
-#   packed, four of 4,096 tokens, full; causal    0.97 / 0.94; 0.85 / 0.91      causal in the batch's order: 0.96
-#                                                                               (float16, head size 128)
-#   packed, 117 to 8,192 tokens, beside N 4k      0.97 / 0.99; 0.93 / 0.98      beside 16k 0.95 / 0.92; 0.85 / 0.84
-# A tile of 128 queries has nine blocks for the eight of a window of 1023 (0.89 at most), with masks at both ends, and
-# costs about one more to begin and end. The packed lists balance, but causal ones hold more of K and V at a time than
-# the L2 does.
-# What limits it. Head size 128, 4k and 16k: the products, at 0.95 and 0.98 of the rate of one of 8192 cubed (789
-# TFLOP/s), causal at 0.90 and 0.99; at 16k full under the power cap (1,845 MHz). Head size 64: the softmax, with
+#   32 query heads, 8 key heads, N 4k and 16k     1.00 to 1.02 / 1.00 to 1.02
+#   window of 1023 keys to the left, N 4k; 16k    0.76 / 0.75; 0.71 / 0.67      FA4 0.78 / 0.73; 0.71 / 0.61
+#   4095 to the left, 16k                         0.92 / 0.85                   FA4 0.93 / 0.88
+#   1023 to both sides, 16k                       0.80 / 0.67                   FA4 0.81 / 0.74
+#   packed, four of 4,096 tokens, full; causal    0.96 / 0.97; 0.96 / 0.99      FA4 0.98 / 0.98; 0.98 / 0.96
+#   packed, 117 to 8,192 tokens, beside N 4k      0.96 / 0.98; 0.98 / 1.02      beside 16k 0.95 / 0.93; 0.90 / 0.89
+# In absolute terms a window takes 0.85 to 0.99 of FlashAttention-4's time, both sides at head size 64 1.07; packed
+# sequences 0.94 to 0.99 of the faster peer's. A tile of 128 queries has nine blocks for the eight of a window of 1023
+# (0.89 at most; half blocks at both ends would make it 0.94), masks at both ends, and costs one to two more to begin
+# and end. Next: at head size 64 three consumers for long windows (0.90 at 4095, where Triton 3.6 compiles them without
+# spills in the loops, and 3.9 with 52).
+# What limits it. Head size 128, 4k and 16k: the products, at 0.98 of the rate of one of 8192 cubed (789
+# TFLOP/s), causal at 0.92 and 0.99; at 16k full under the power cap (1,845 MHz). Head size 64: the softmax, with
 # exponentials at 0.59 of their rate at most (derived) and products at 0.78. N 1k: a tile is 8 blocks and costs about
 # one more to begin and end; causal also 12 % hidden pairs in the blocks of the diagonal (derived). Next: at head size
 # 64 fewer instructions around the exponentials; at 1k a start under the end of the kernel before, and K and V for two
@@ -292,9 +288,22 @@ def tile_lists(batch: int, heads: int, nq: int, nk: int, block_m: int, block_n: 
 #   turns, D 128 full / causal, 4k                          +2%          707 -> 741 / 688 -> 696
 #   turns, D 64 full / causal, three consumers, 4k          +2%          568 -> 579 / 483 -> 506
 #   two consumers instead of three, D 64 full / causal 1k   0            448 -> 476 / 316 -> 366
-#   left of a window: the maximum stays, Q in registers     +15%         512 / 676 at 1023 / 4095 before; not measured
-#                                                                        after
+#   left of a window: the maximum stays, Q in registers     +15%         512 / 676 at 1023 / 4095 before; 517 / 693
+# Of this last form, each commit beside the one before, windows of 1023 (4k) / 4095 (16k) / 1023 to both sides (16k):
+#   masks compare registers with constants, D 128           +2%          517 / 693 / 573 -> 525 / 701 / 600
+#   the same, D 64                                                       358 / 485 / - -> 368 / 488 / -
+#   P of two columns in one register, D 128                 +3%          525 / 701 / 600 -> 537 / 719 / 627
+#   the same, D 64                                                       368 / 488 / - -> 387 / 500 / -
+#   float16 not late, D 64 full 1k / 4k / 16k               +5 to 10%    423 -> 473 / 553 -> 569 / 574 -> 599
+#   the same and the masks, D 64 causal                                  340 -> 364 / 499 -> 514 / -
+#   the same and the masks, D 128 full                                   618 -> 648 / 727 -> 754 / 738 -> 771
 # and lost:
+#   half of a window's last block where the left side       +5%          387 -> 387 / 500 -> 500 (D 64); 719 -> 728 at
+#     hides the rest                                                     4095 (D 128), but Triton 3.9 spills 16 to 32
+#   the first block masked only where something hides a     +1%          774 -> 754 (D 128 full 4k), 652 -> 636 at 1k;
+#     part, by a branch                                                  477 -> 453 (D 64 float16 1k)
+#   three consumers for windows, D 64                       +5% at 4095  390 -> 374 / 509 -> 534 / 415 -> 379
+#   not late, D 128 causal                                  +3%          729 -> 685; float16 705 -> 698
 #   late, D 128 full; D 64 full; D 64 causal                -3%          741 -> 722; 585 -> 581; 580 -> 560 at 16k
 #   two consumers, D 64 full / causal 16k                   -5%          585 -> 539 / 580 -> 556
 #   Q times the scale beforehand, scores started from -m    +5%          741 -> 764 at 16k full, 760 -> 756 causal; its

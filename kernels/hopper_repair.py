@@ -72,7 +72,7 @@ def _repair(C: gl.constexpr, tensors, barriers, buffers, call, P: gl.constexpr):
                 if P.packed:  # noqa: SIM102  the second is a tensor
                     if column + BN > nk:
                         _clear(v.reshape([BN, D]), nk - column, BN, D)
-                s = _scores(q.reshape([64, D]), k, D, BN, 0, BN)
+                s = _scores(q.reshape([64, D]), k, D, BN, BN)
                 s = warpgroup_mma_wait(0, deps=(s, ))
                 s = _masked(s, column, row, nk, lowest, highest, P, BN, _accumulator(BN), False)
                 p, m, sums, alpha = _weights(s, m, sums, scale_log2, BN, False, True)

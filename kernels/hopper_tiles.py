@@ -161,10 +161,10 @@ def _place(head, number, first_q, call, P: gl.constexpr):
 
 
 @gluon.jit
-def _scores(q, k, D: gl.constexpr, BN: gl.constexpr, FIRST: gl.constexpr, KEYS: gl.constexpr):
-    """Q·Kᵀ of KEYS keys of a block from its FIRST on, under way."""
+def _scores(q, k, D: gl.constexpr, BN: gl.constexpr, KEYS: gl.constexpr):
+    """Q·Kᵀ of the first KEYS keys of a block, under way."""
     k = k.reshape([BN, D])
     if KEYS != BN:
-        k = k.slice(FIRST, KEYS)
+        k = k.slice(0, KEYS)
     zero = gl.zeros([64, KEYS], gl.float32, _accumulator(KEYS))
     return warpgroup_mma(q, k.permute((1, 0)), zero, use_acc=False, is_async=True)

@@ -20,7 +20,8 @@ or 40 MB. 16,384 tokens: the mean of 20 draws of 1,024 to 8,192, and 8,192, 5,00
   spans, ordered by heads: as here                   0.990   1.8    1.1       0.995   1.7    1.0
   a plain call's, each tile to who is done first     0.991   1.1    1.0       0.995   1.2    1.0
 The worst draw has 0.981 here; sequences of 256 to 2,048 tokens 0.955, one span 0.969. The last line's programs cannot
-be told one tile without all before it.
+be told one tile without all before it. On an H200, bfloat16, causal, two calls of 492 or 117 to 8,192 tokens: head size
+128 658 -> 680 and 670 -> 692 TFLOP/s of visible pairs, 64 509 -> 515 and 509 -> 514.
 """
 
 from __future__ import annotations
