@@ -28,7 +28,8 @@ class Form:
 
     lowest, highest: query i sees keys i + lowest to i + highest, None: no side. ahead: the consumers share every block,
     and multiply the next tile's first block before they write this one. half: the first of them sees half of the block
-    on the diagonal. edge: a side may cross several blocks. fixed: the first block's maximum stays: no alpha.
+    on the diagonal. edge: a side may cross several blocks. fixed: the first block's maximum stays: no alpha. narrow: P
+    is rounded to float16 before it is looked at, so a first block that shows a row few keys is no measure alone.
     """
 
     consumers: int
@@ -39,6 +40,7 @@ class Form:
     ahead: bool
     edge: bool
     fixed: bool
+    narrow: bool
 
     @classmethod
     def of(cls, config: RunConfig) -> Form:
@@ -47,9 +49,11 @@ class Form:
         consumers = block_m // UNIT if block_m % UNIT == 0 else 1
         highest = shift + mask.right if mask.right >= 0 else None
         crossed = highest is not None and (mask.right > 0 or highest < 0 or highest % UNIT != 0)
+        fixed = bool(p.get("fixed", s.head_dim <= 128))
+        late = bool(p.get("late", highest is not None and 64 < s.head_dim <= 128))
         return cls(consumers, block_m // consumers, int(p["block_n"]), shift - mask.left if mask.left >= 0 else None,
-                   highest, bool(p.get("ahead", False)), bool(p.get("edge", crossed)),
-                   bool(p.get("fixed", s.head_dim <= 128)))
+                   highest, bool(p.get("ahead", False)), bool(p.get("edge", crossed)), fixed,
+                   s.dtype == "fp16" and fixed and not late)
 
     @property
     def half(self) -> int:
@@ -75,10 +79,18 @@ class Form:
         """Steps after the first block that look for a maximum although it is fixed: those at a side that may cross."""
         count, clean, left = last - first, 1, last - first
         if self.highest is not None:
-            clean = min(max(last - max(row + self.highest, 0) // self.block_n, 1), count)
+            clean = min(max(last - max(row + self.highest, 0) // self.block_n, 1) + (self.narrow and self.edge), count)
         if self.lowest is not None:
             left = max(count - max(ceil_div(top + self.unit - 1 + self.lowest, self.block_n) - first, 0), clean)
         return clean - 1 + count - left
+
+    def looks_ahead(self, top: int, first: int, last: int, nk: int) -> bool:
+        """Whether the consumer whose rows begin at ``top`` multiplies its second block twice: for its maxima too, where
+        its first row sees less than half of the first block."""
+        if not self.narrow or last - first < 2 or (self.edge and self.highest is not None):
+            return False
+        seen = nk if self.highest is None else min(nk, top + self.highest + 1)
+        return seen - (last - 1) * self.block_n < self.block_n // 2
 
 
 def attention(config: RunConfig) -> tuple[StagePrediction, ...]:
@@ -87,7 +99,8 @@ def attention(config: RunConfig) -> tuple[StagePrediction, ...]:
     FLOPs as the kernel issues them: whole blocks of 64 rows, a block for rows that are not there, half of the scores on
     the diagonal for the first consumer of a causal pair, and at the end of each program the first scores of a tile that
     does not come. Exponentials: of those scores; with a maximum a block also 8 alphas a row and step after the first.
-    A row whose sum outgrows 2^8 raises its maximum, and one beyond 2^72 is done again: neither is counted.
+    A row whose sum outgrows 2^8 raises its maximum, and one beyond 2^72, of float16 that is rounded before it is looked
+    at beyond 65,504, is done again: neither is counted.
     """
     s, p = config.shape, config.parameters
     if not (p.get("block_m") and p.get("block_n") and s.nq and s.nk) or s.dtype == "fp8":
@@ -95,12 +108,13 @@ def attention(config: RunConfig) -> tuple[StagePrediction, ...]:
     form, heads = Form.of(config), s.batch * s.heads
     must, writes = forward.compulsory(config), forward.output(config)
     row_bytes, columns = s.head_dim * s.element_bytes, backward.width(config)
-    keys = scores = products = real = alphas = rows = 0
+    keys = scores = again = products = real = alphas = rows = 0
     for top, row, first, end in _consumers(form, s):
         if top == row:
             keys += max(0, min(end * form.block_n, s.nk) - first * form.block_n)
         last, cut = form.last(top, first, end, s.nq), form.half if top == row else 0
         scores += form.unit * ((last - first) * form.block_n - cut)
+        again += form.unit * form.block_n * form.looks_ahead(top, first, last, s.nk)
         products += form.unit * (last - first) * form.block_n
         inside = min(last * form.block_n - cut, s.nk) - first * form.block_n
         real += max(0, min(form.unit, s.nq - top)) * max(0, inside)
@@ -114,7 +128,7 @@ def attention(config: RunConfig) -> tuple[StagePrediction, ...]:
         "attention", {name: must[name] for name in "QKV"}, writes, l2_to_sm={"Q": s.q_bytes, "K": moved, "V": moved},
         sm_to_l2=writes, refetch={name: max(0, moved - must[name]) for name in "KV"},
         flops_visible=4 * heads * pattern.pairs * s.head_dim,
-        flops_computed=2 * columns * (heads * (scores + products) + after), exponentials=heads * scores,
+        flops_computed=2 * columns * (heads * (scores + again + products) + after), exponentials=heads * scores,
         rescales=heads * alphas * RESCALE_LANES, overhead_ops=heads * rows * forward.RESCALE_LANES,
         blocks=replace(blocks, real_pairs=real), heads=heads, note=said(config)),)
 

@@ -43,6 +43,19 @@ def test_a_causal_pair_sees_half_of_its_last_block_by_hand():
     assert stage.l2_to_sm["K"] == stage.l2_to_sm["V"] == 384 * 64 * 2
 
 
+def test_float16_looks_at_two_blocks_where_a_row_sees_few_keys_of_the_first_by_hand():
+    """256 × 256 causal, D 64: row 128 sees one key of its first block, row 192 65; rows 0 and 64 have no second one."""
+    wide, narrow = (forward(AttentionShape(1, 1, 256, 256, 64, dtype=dtype, mask="causal"), TWO)
+                    for dtype in ("bf16", "fp16"))
+    assert narrow.flops_computed - wide.flops_computed == 2 * 64 * 64 * 128
+    assert narrow.exponentials == wide.exponentials
+    late = forward(AttentionShape(1, 1, 256, 256, 64, dtype="fp16", mask="causal"), TWO | {"late": True})
+    assert late.flops_computed == wide.flops_computed
+    # 300 keys: the last of three blocks has 44, fewer than half, for every row
+    full = [forward(AttentionShape(1, 1, 256, 300, 64, dtype=dtype), TWO).flops_computed for dtype in ("bf16", "fp16")]
+    assert full[1] - full[0] == 4 * 2 * 64 * 64 * 128
+
+
 def test_three_consumers_leave_out_the_blocks_that_they_do_not_see_by_hand():
     """384 × 384 causal, D 64: rows 0, 64, 128 of a tile of 192 end in blocks 1, 1, 2; rows 192, 256, 320 in 2, 3, 3.
 
