@@ -8,7 +8,7 @@ the scores of the next block and P V of this one, then takes the softmax of the 
 others, which take turns (named barriers). Programs stay: each walks a list of tiles, (batch, head, query rows), block
 by block from the last visible key to the first. The maximum of a row's first block stays for all (`fixed`), which saves
 a maximum and a rescaling a block; rows for which that was too low are found by their sums and done again (`_repair`):
-in bfloat16 beyond 2^72 times the first maximum, in float16, where P ends at 65,504, from 2^22 on.
+beyond 2^72, or where float16 is rounded before it is looked at (`narrow`) beyond 65,504.
 
 Names: q (B, H, Nq, D), k and v (B, Hk, Nk, D), out like q, lse (B, H, Nq) float32, natural logarithm; m, a row's
 maximum, counts powers of two, as scores times scale_log2 do. kernels.hopper_softmax has the softmax, hopper_repair the
@@ -173,21 +173,16 @@ def _beside_nothing(p, BN: gl.constexpr):
 
 
 @gluon.jit
-def _with_next(fm, q, rings, count, blocks, column, row, nk, lowest, highest, scale_log2, P: gl.constexpr):
-    """The maxima of the first block with those of the next where a row has seen less than half of the first: of few
-    keys it is no measure for the others, and float16 ends soon."""
+def _with_next(fm, q, rings, count, blocks, seen, scale_log2, P: gl.constexpr):
+    """The maxima of the first block with those of the next where the first has less than half of its keys (seen): few
+    are no measure for the others, and float16 ends soon."""
     k_ring, _, k_full, _, _, _ = rings
     BN: gl.constexpr = P.block_n
-    seen = nk - column
-    if P.causal:
-        seen = gl.minimum(seen, row + highest + 1 - column)
     if (seen < BN // 2) & (blocks > 1):
         stage = (count + 1) % P.stages
         mbarrier.wait(k_full.index(stage), ((count + 1) // P.stages) & 1)
         s = _scores(q, k_ring.index(stage), P.head_dim, BN, BN)
         s = warpgroup_mma_wait(0, deps=(s, ))
-        if P.left:
-            s = _masked(s, column - BN, row, nk, lowest, highest, P, BN, _accumulator(BN), not P.edge)
         fm = gl.maximum(fm, gl.convert_layout(gl.max(s, 1) * scale_log2, fm.type.layout))
     return fm
 
@@ -257,10 +252,8 @@ def _consumer(C: gl.constexpr, tensors, barriers, buffers, call, P: gl.constexpr
         # the first block: P, sums and the maximum that stays
         f = _masked(f, column, row, nk, lowest, highest, P, BF, FIRST, False)
         fm = gl.max(f, 1) * scale_log2
-        if P.narrow:
-            if not (P.causal and P.edge):
-                fm = _with_next(fm, q, rings, count, blocks, column, row, nk, lowest, highest, scale_log2, P)
-            fm += P.margin
+        if P.narrow and not P.causal and not P.left:
+            fm = _with_next(fm, q, rings, count, blocks, nk - column, scale_log2, P)
         used = fm
         if P.edge:
             used = gl.where(fm == -INFINITY, 0.0, fm)
@@ -284,10 +277,7 @@ def _consumer(C: gl.constexpr, tensors, barriers, buffers, call, P: gl.constexpr
         clean = 1
         left = blocks
         if P.causal and P.edge:
-            clean = gl.maximum(end - gl.maximum(row - C * 64 + highest, 0) // BN, 1)
-            if P.narrow:  # one more for a row that has seen few keys: see _with_next
-                clean += 1
-            clean = gl.minimum(clean, blocks)
+            clean = gl.minimum(gl.maximum(end - gl.maximum(row - C * 64 + highest, 0) // BN, 1), blocks)
         if P.left:
             last = row + 63 + lowest
             left = gl.maximum(blocks - gl.maximum((last + BN - 1) // BN - first, 0), clean)

@@ -83,10 +83,12 @@ def choose(q: torch.Tensor, *, deterministic: bool, tuning: Mapping[str, Any] | 
     chosen = replace((DETERMINISTIC if deterministic else ONE_PASS)[row], **(tuning or {}))
     if chosen.dq_sum not in ("reduce", "none"):
         raise UnsupportedCall("tuning", 'dq_sum "reduce" or "none"', repr(chosen.dq_sum))
-    if chosen.dq_sum == "reduce" and chosen.block_m * row != 8192:
-        raise UnsupportedCall("tuning", f'block_m {8192 // row} with dq_sum "reduce"', repr(chosen.block_m))
     if deterministic and chosen.dq_sum != "none":
         raise UnsupportedCall("tuning", 'dq_sum "none", as deterministic=True asks', repr(chosen.dq_sum))
+    if chosen.dq_sum == "reduce" and chosen.block_m * row != 8192:
+        raise UnsupportedCall("tuning", f'block_m {8192 // row} with dq_sum "reduce"', repr(chosen.block_m))
+    if chosen.consumers not in ((2,) if chosen.dq_sum == "reduce" else (2, 3)):
+        raise UnsupportedCall("tuning", 'consumers 2, or 3 with dq_sum "none"', repr(chosen.consumers))
     return chosen
 
 

@@ -69,12 +69,6 @@ class Config:
         return self.half and self.fixed and not self.late
 
     @property
-    def margin(self) -> int:
-        """Powers of two by which m starts above a row's first maximum: P then grows by 2^22, not 2^16, before float16
-        ends, and what is lost of small P below 2^-14 is less than the rounding of the output."""
-        return 6 if self.narrow else 0
-
-    @property
     def largest(self) -> float:
         """A row whose sum passes this is done again (hopper_repair): P is at most its row's sum, and may have
         overflowed."""
@@ -147,7 +141,10 @@ def choose(q: torch.Tensor, k: torch.Tensor, options: Options, tuning: Mapping[s
     causal, left = options.right >= 0, options.left >= 0
     highest = k.shape[2] - q.shape[2] + options.right
     fixed = head_dim <= 128
-    late = causal and 64 < head_dim <= 128
+    half = q.dtype == torch.float16
+    # float16 that is not late goes over a tile twice where a row's scores rise by 11, e^11 being nearly 65,504, as they
+    # do at a token that nearly all attention goes to: so only where late costs most, 12 %
+    late = fixed and ((causal and head_dim > 64) or (half and (causal or left or head_dim > 64 or k.shape[2] > 2048)))
 
     def crossed(unit: int) -> bool:
         """Whether the window's right side may cross more than one key block of `unit` query rows, or hide all."""
@@ -163,7 +160,7 @@ def choose(q: torch.Tensor, k: torch.Tensor, options: Options, tuning: Mapping[s
     else:
         consumers, block_n, stages, ahead = 3, 128, 4, False
     found = Config(head_dim, consumers, block_n, stages, group, causal, left, edge, ahead, fixed, late=late,
-                   half=q.dtype == torch.float16)
+                   half=half)
     return replace(found, **_turned_off(tuning)) if tuning else found
 
 
@@ -237,7 +234,7 @@ def tile_lists(batch: int, heads: int, nq: int, nk: int, block_m: int, block_n: 
 #   causal         383 (1.135)    529 (1.078)  600 (1.044)  377 (1.124)  521 (1.117)  590 (1.053)
 # The best peer is FlashAttention-3 in bfloat16 at head size 128 and at 64 causal 4k; cuDNN at 64 1k and in float16 at
 # 1k; else FlashAttention-4 (this build of FlashAttention-3 has no float16). By switch, at N 4k, bfloat16, full /
-# causal (data/h200-ablation, before the masks and float16 changed):
+# causal (data/h200-ladder, before the masks changed):
 #                         flash2     all off    turns      and overlap  and fixed
 #   head size 128         531 / 507  673 / 631  669 / 634  686 / 669    746 / 709
 #   head size 64          485 / 440  508 / 455  515 / 463  546 / 433    582 / 514
@@ -250,7 +247,7 @@ def tile_lists(batch: int, heads: int, nq: int, nk: int, block_m: int, block_n: 
 #   packed, four of 4,096 tokens, full; causal    0.96 / 0.97; 0.96 / 0.99      FA4 0.98 / 0.98; 0.98 / 0.96
 #   packed, 117 to 8,192 tokens, beside N 4k      0.96 / 0.98; 0.98 / 1.02      beside 16k 0.95 / 0.93; 0.90 / 0.89
 # In absolute terms a window takes 0.85 to 0.99 of FlashAttention-4's time, both sides at head size 64 1.07; packed
-# sequences 0.94 to 0.99 of the faster peer's. A tile of 128 queries has nine blocks for the eight of a window of 1023
+# sequences 0.91 to 1.00 of the faster peer's. A tile of 128 queries has nine blocks for the eight of a window of 1023
 # (0.89 at most; half blocks at both ends would make it 0.94), masks at both ends, and costs one to two more to begin
 # and end. Next: at head size 64 three consumers for long windows (0.90 at 4095, where Triton 3.6 compiles them without
 # spills in the loops, and 3.9 with 52).
@@ -260,9 +257,13 @@ def tile_lists(batch: int, heads: int, nq: int, nk: int, block_m: int, block_n: 
 # one more to begin and end; causal also 12 % hidden pairs in the blocks of the diagonal (derived). Next: at head size
 # 64 fewer instructions around the exponentials; at 1k a start under the end of the kernel before, and K and V for two
 # programs by one copy (multicast).
-# Rows that float16 does again where it is not late, by simulation: normal scores of standard deviation 2 and 3, N 16k,
-# full and causal: none of 65,536; of 4: 1 and 3 of 262,144. Without the margin and the next block's maximum
-# (hopper._with_next) 0.2 % at 3 and 1 % at 4, causal. A row lost costs the 64 rows of its tile a second pass.
+# float16 was recorded when none but causal calls at head size 128 were late, with P from 2^-6 of the first maximum on.
+# That is gone: of a row of 16,384 tokens it lost all weights below 2^-19, up to 1/32 of the output; now 2^-25, as a
+# softmax that is rounded to float16. And where a token takes nearly all attention, so that scores rise by 11 and more,
+# each tile would be gone over twice: now that may happen in full calls at head size 64 up to 2,048 keys only, where
+# late costs 8 % (448 -> 414 in one process); elsewhere it costs 1.5 to 3 %: D 64 causal 1k 369 -> 362, full 4k 581 ->
+# 572, 16k 615 -> 599; D 128 full 4k 733 -> 721. By simulation, normal scores of standard deviation 3 and 4, N 16k,
+# full: none and 8 of 12,288 rows are gone over.
 #
 # What was tried: TFLOP/s at N 1k / 4k / 16k, bfloat16, each beside the kernel without the change, on an earlier form of
 # it, with a maximum a block.

@@ -115,7 +115,5 @@ def _weights(s, m, sums, scale_log2, N: gl.constexpr, FIXED: gl.constexpr, MASKE
             used = gl.where(m == -INFINITY, 0.0, m)
         alpha = gl.exp2(before - used)
         sums = sums * alpha
-    parts = _lanes(s, N)
-    used = gl.convert_layout(used, gl.SliceLayout(1, parts.type.layout))  # nothing moves; the name differs by N
-    p = gl.exp2(parts * scale_log2 - gl.expand_dims(used, 1))
-    return gl.reshape(p, [64, N]), m, sums + gl.convert_layout(gl.sum(p, 1), sums.type.layout), alpha
+    p = gl.exp2(_lanes(s, N) * scale_log2 - gl.expand_dims(used, 1))
+    return gl.reshape(p, [64, N]), m, sums + gl.sum(p, 1), alpha

@@ -33,7 +33,7 @@ import torch
 import triton
 import triton.language as tl
 
-from kernels.hopper_plan import GROUP_BYTES, HEAD_BITS, ROW_BITS, Config, head_group
+from kernels.hopper_plan import BATCH_BITS, GROUP_BYTES, HEAD_BITS, ROW_BITS, Config, head_group
 from kernels.hopper_plan import choose as choose_plain
 from kernels.hopper_plan import supports as supports_plain
 from kernels.options import Options
@@ -179,9 +179,11 @@ def _as_batch(x: torch.Tensor) -> torch.Tensor:
     return x.transpose(0, 1)[None]
 
 
-def supports(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, options: Options, scale: float,
+def supports(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cu_q: torch.Tensor, options: Options, scale: float,
              cc: tuple[int, int] | None) -> str | None:
     """Why this kernel cannot take a checked call, as a clause, or None where it can."""
+    if len(cu_q) > 1 << BATCH_BITS:
+        return "a tile's word holds fewer sequences"
     if q.shape[2] not in (64, 128, 256):
         return f"on packed sequences it takes head sizes 64, 128 and 256, not {q.shape[2]}"
     return supports_plain(_as_batch(q), _as_batch(k), _as_batch(v), options, scale, cc)

@@ -100,15 +100,16 @@ def choose(q: torch.Tensor, options: Options, tuning: Mapping[str, Any] | None) 
     return pointer_tuning(varlen.SCORED if options.scored else varlen.TABLE, q, capability(q), tuning)
 
 
-def _on_hopper(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, options: Options, scale: float) -> bool:
+def _on_hopper(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cu_q: torch.Tensor, options: Options,
+               scale: float) -> bool:
     """Whether the forward is kernels.hopper_varlen's; else, as the backward, it is kernels.varlen's."""
-    return hopper_varlen.supports(q, k, v, options, scale, capability(q)) is None
+    return hopper_varlen.supports(q, k, v, cu_q, options, scale, capability(q)) is None
 
 
 def _launch(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cu_q: torch.Tensor, cu_k: torch.Tensor, max_q: int,
             max_k: int, scale: float, tuning: list[int], *options: Any) -> tuple[torch.Tensor, torch.Tensor]:
     on = Options(*options)
-    if max(tuning, default=-1) < 0 and _on_hopper(q, k, v, on, scale):
+    if max(tuning, default=-1) < 0 and _on_hopper(q, k, v, cu_q, on, scale):
         return hopper_varlen.forward(q, k, v, cu_q, cu_k, max_q, max_k, scale=scale, options=on)
     chosen = choose(q, on, {name: n for name, n in zip(_TUNING, tuning) if n > 0})
     return varlen.forward(q, k, v, cu_q, cu_k, max_q, chosen, scale=scale, options=on)
@@ -239,7 +240,7 @@ def explain(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool =
     scale, on = check(*packed, *places, {**(flash_attention_varlen.__kwdefaults__ or {}), **options}, causal=causal,
                       scale=None, tuning=tuning, draw=False)
     one, two, three = packed
-    if not tuning and _on_hopper(one, two, three, on, scale):
+    if not tuning and _on_hopper(one, two, three, places[0], on, scale):
         alike = hopper_varlen.are_alike(*places)
         return hopper_varlen.choose(one, two, places[3], on, alike=alike).parameters
     return parameters(choose(packed[0], on, tuning))

@@ -34,9 +34,9 @@ def padded_rows(s: AttentionShape) -> int:
 
 
 def statistic_bytes(config: RunConfig) -> int:
-    """Bytes of one statistic of one row: a float32, or what the kernel that ran says (the Hopper backward's are
-    multiplied: 16 bfloat16 terms)."""
-    return int(config.parameters.get("statistic_bytes", 4))
+    """Bytes of one statistic of one row: as the run says, else a float32, or the 16 bfloat16 terms that the Hopper
+    backward multiplies."""
+    return int(config.parameters.get("statistic_bytes", 32 if config.implementation == "hopper" else 4))
 
 
 def width(config: RunConfig) -> int:

@@ -29,7 +29,7 @@ class Form:
     lowest, highest: query i sees keys i + lowest to i + highest, None: no side. ahead: the consumers share every block,
     and multiply the next tile's first block before they write this one. half: the first of them sees half of the block
     on the diagonal. edge: a side may cross several blocks. fixed: the first block's maximum stays: no alpha. narrow: P
-    is rounded to float16 before it is looked at, so a first block that shows a row few keys is no measure alone.
+    is rounded to float16 before it is looked at, so a first block of few keys is no measure alone.
     """
 
     consumers: int
@@ -50,13 +50,14 @@ class Form:
         highest = shift + mask.right if mask.right >= 0 else None
         crossed = highest is not None and (mask.right > 0 or highest < 0 or highest % UNIT != 0)
         fixed = bool(p.get("fixed", s.head_dim <= 128))
-        late = bool(p.get("late", highest is not None and 64 < s.head_dim <= 128))
+        sided = highest is not None or mask.left >= 0
+        late = bool(p.get("late", s.dtype == "fp16" and (sided or s.head_dim > 64 or s.nk > 2048)))
         return cls(consumers, block_m // consumers, int(p["block_n"]), shift - mask.left if mask.left >= 0 else None,
                    highest, bool(p.get("ahead", False)), bool(p.get("edge", crossed)), fixed,
                    s.dtype == "fp16" and fixed and not late)
 
     @property
-    def half(self) -> int:
+    def left_out(self) -> int:
         """Columns of the block on the diagonal that the first consumer leaves out."""
         return self.block_n // 2 if self.ahead and self.highest is not None and not self.edge else 0
 
@@ -79,18 +80,17 @@ class Form:
         """Steps after the first block that look for a maximum although it is fixed: those at a side that may cross."""
         count, clean, left = last - first, 1, last - first
         if self.highest is not None:
-            clean = min(max(last - max(row + self.highest, 0) // self.block_n, 1) + (self.narrow and self.edge), count)
+            clean = min(max(last - max(row + self.highest, 0) // self.block_n, 1), count)
         if self.lowest is not None:
             left = max(count - max(ceil_div(top + self.unit - 1 + self.lowest, self.block_n) - first, 0), clean)
         return clean - 1 + count - left
 
-    def looks_ahead(self, top: int, first: int, last: int, nk: int) -> bool:
-        """Whether the consumer whose rows begin at ``top`` multiplies its second block twice: for its maxima too, where
-        its first row sees less than half of the first block."""
-        if not self.narrow or last - first < 2 or (self.edge and self.highest is not None):
+    def looks_ahead(self, first: int, last: int, nk: int) -> bool:
+        """Whether a consumer multiplies its second block twice: for its maxima too, where the first has less than half
+        of its keys."""
+        if not self.narrow or last - first < 2 or self.highest is not None or self.lowest is not None:
             return False
-        seen = nk if self.highest is None else min(nk, top + self.highest + 1)
-        return seen - (last - 1) * self.block_n < self.block_n // 2
+        return nk - (last - 1) * self.block_n < self.block_n // 2
 
 
 def attention(config: RunConfig) -> tuple[StagePrediction, ...]:
@@ -112,16 +112,17 @@ def attention(config: RunConfig) -> tuple[StagePrediction, ...]:
     for top, row, first, end in _consumers(form, s):
         if top == row:
             keys += max(0, min(end * form.block_n, s.nk) - first * form.block_n)
-        last, cut = form.last(top, first, end, s.nq), form.half if top == row else 0
+        last, cut = form.last(top, first, end, s.nq), form.left_out if top == row else 0
         scores += form.unit * ((last - first) * form.block_n - cut)
-        again += form.unit * form.block_n * form.looks_ahead(top, first, last, s.nk)
+        again += form.unit * form.block_n * form.looks_ahead(first, last, s.nk)
         products += form.unit * (last - first) * form.block_n
         inside = min(last * form.block_n - cut, s.nk) - first * form.block_n
         real += max(0, min(form.unit, s.nq - top)) * max(0, inside)
         steps = last - first - 1 if not form.fixed else form.masked_steps(top, row, first, last) if form.edge else 0
         alphas, rows = alphas + form.unit * steps, rows + form.unit
     tiles = ceil_div(s.nq, form.consumers * form.unit)
-    after = min(PROGRAMS, heads * tiles) * form.unit * (form.consumers * form.block_n - form.half) if form.ahead else 0
+    next_scores = form.unit * (form.consumers * form.block_n - form.left_out)
+    after = min(PROGRAMS, heads * tiles) * next_scores if form.ahead else 0
     pattern, moved = Pattern.of(config), heads * keys * row_bytes
     blocks = pattern.tiles(form.consumers * form.unit, form.block_n)
     return (StagePrediction(

@@ -156,7 +156,7 @@ def large_scores() -> dict[str, float]:
 
 
 def jumps() -> dict[str, float]:
-    """float16, whose P overflows where a row's scores jump between blocks by 2^22 and more: by 2^10 to 2^40, at keys
+    """float16, whose P may overflow where a row's scores jump between blocks by 2^16 and more: by 2^10 to 2^40, at keys
     that are met second, last and between; plain, and as the middle one of three packed sequences."""
     from kernels import flash_attention_varlen
 

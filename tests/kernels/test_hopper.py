@@ -191,23 +191,25 @@ def test_where_one_masked_block_is_not_enough(nq, nk, head_dim, options, edge):
 
 
 @pytest.mark.parametrize("head_dim", [64, 128, 256])
+@pytest.mark.parametrize("n", [2048, 4096])
 @pytest.mark.parametrize("options", [Options(), Options(right=0), Options(left=300, right=0), Options(left=9)], ids=str)
-def test_float16_runs_as_bfloat16_and_finds_what_it_cannot_hold(head_dim, options):
-    """Only the type differs; the least weight that rounds to infinity passes the sum from which rows are done again."""
-    half, other = (hopper_plan.choose(*given(dtype=dtype, head_dim=head_dim, nq=4096, nk=4096)[:2], options)
+def test_float16_finds_what_it_cannot_hold(head_dim, n, options):
+    """P is looked at before it is rounded, but in short full calls at head size 64: there the least weight that rounds
+    to infinity passes the sum from which rows are done again."""
+    half, other = (hopper_plan.choose(*given(dtype=dtype, head_dim=head_dim, nq=n, nk=n)[:2], options)
                    for dtype in (torch.float16, torch.bfloat16))
-    assert replace(half, half=False) == other
-    if half.fixed and not half.late:
-        held, lost = (torch.tensor(x, dtype=torch.float32) for x in (65_519.99, 65_520.0))
-        assert held.half().isfinite() and lost.half().isinf()
-        assert half.largest < lost and 2.0**-half.margin >= 2.0**-14  # of 11 bits
-    assert other.largest == 2.0**72 and other.margin == 0
+    early = head_dim == 64 and n == 2048 and options == Options()
+    assert half.narrow is early and half.late is (half.fixed and not early)
+    assert replace(half, half=False, late=other.late) == other and not other.narrow
+    assert half.largest == (65_504 if early else 2.0**72) and other.largest == 2.0**72
+    held, lost = (torch.tensor(x, dtype=torch.float32) for x in (65_519.99, 65_520.0))
+    assert held.half().isfinite() and lost.half().isinf()
 
 
 def test_what_follows_from_the_fields_is_part_of_a_compiled_form(monkeypatch):
-    """Triton keeps compiled kernels on disk: one of a version with another margin may not be taken for this one's."""
+    """Triton keeps compiled kernels on disk: one of a version with another limit may not be taken for this one's."""
     config = hopper_plan.choose(*given(dtype=torch.float16)[:2], Options())
     before = config.cache_key
     assert before != replace(config, stages=3).cache_key
-    monkeypatch.setattr(hopper_plan.Config, "margin", property(lambda self: 5))
+    monkeypatch.setattr(hopper_plan.Config, "largest", property(lambda self: 5.0))
     assert config.cache_key != before

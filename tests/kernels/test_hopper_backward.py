@@ -157,6 +157,8 @@ def test_what_it_does_not_take():
     assert "not a multiple of 16" in plan.obstacle(q, k[..., 1:, :][..., 1:], k)
     with pytest.raises(UnsupportedCall, match="deterministic=True"):
         plan.choose(q, deterministic=True, tuning={"dq_sum": "reduce", "block_m": 128})
+    with pytest.raises(UnsupportedCall, match='consumers 2, or 3 with dq_sum "none"'):
+        plan.choose(q, deterministic=False, tuning={"consumers": 3})
     with pytest.raises(UnsupportedCall, match='"reduce" or "none"'):
         plan.choose(q, deterministic=False, tuning={"dq_sum": "atomic"})
     with pytest.raises(UnsupportedCall, match='block_m 128 with dq_sum "reduce"'):

@@ -140,11 +140,13 @@ def test_sequences_of_as_many_queries_as_keys_need_no_second_mask():
 
 @pytest.mark.parametrize("change, reason", [
     ({}, None), ({"cc": (8, 0)}, "9.0"), ({"head_dim": 96}, "64, 128 and 256, not 96"),
-    ({"dtype": torch.float32}, "float32"), ({"options": Options(softcap=1.0)}, "causal and window")], ids=str)
+    ({"dtype": torch.float32}, "float32"), ({"options": Options(softcap=1.0)}, "causal and window"),
+    ({"sequences": (1 << 19) - 1}, None), ({"sequences": 1 << 19}, "fewer sequences")], ids=str)
 def test_what_it_takes(change, reason):
     dtype, head_dim = change.get("dtype", torch.bfloat16), change.get("head_dim", 64)
     q = torch.zeros(10, 2, head_dim, dtype=dtype)
-    found = hopper_varlen.supports(q, q.clone(), q.clone(), change.get("options", Options()), 0.1,
+    cu_q = torch.zeros(change.get("sequences", 2) + 1, dtype=torch.int32)
+    found = hopper_varlen.supports(q, q.clone(), q.clone(), cu_q, change.get("options", Options()), 0.1,
                                    change.get("cc", (9, 0)))
     assert found is None if reason is None else reason in found
 
