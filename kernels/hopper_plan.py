@@ -143,7 +143,7 @@ def choose(q: torch.Tensor, k: torch.Tensor, options: Options, tuning: Mapping[s
     fixed = head_dim <= 128
     half = q.dtype == torch.float16
     # float16 that is not late goes over a tile twice where a row's scores rise by 11, e^11 being nearly 65,504, as they
-    # do at a token that nearly all attention goes to: so only where late costs most, 12 %
+    # do at a token that nearly all attention goes to: so only where late costs most, 8 to 12 %
     late = fixed and ((causal and head_dim > 64) or (half and (causal or left or head_dim > 64 or k.shape[2] > 2048)))
 
     def crossed(unit: int) -> bool:

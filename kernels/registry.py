@@ -314,7 +314,7 @@ def _hopper_parameters(tuning: Mapping[str, Any], deterministic: bool) -> dict[s
              for name, value in tuning.items() if name != "dq_sum"}
     if one_pass:
         found = {name: value for name, value in found.items() if not name.startswith("query_")}
-    return {**found, "one_pass": one_pass, "tma_sum": one_pass, "deterministic": deterministic, "statistic_bytes": 32}
+    return {**found, "one_pass": one_pass, "deterministic": deterministic, "statistic_bytes": 32}
 
 
 def prepare_decode(q: Any, k_cache: Any, v_cache: Any, *, cache_seqlens: Any, num_splits: int | None = None,

@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
+from tests.gpu.check_hopper import JUMPED, JUMPS, jump
+
 torch = pytest.importorskip("torch")
-from tests.gpu.check_hopper import JUMPED, JUMPS, jump  # noqa: E402
 from tests.gpu.test_kernels_gpu import (  # noqa: E402  needs torch
     DEVICE,
     FLOOR,

@@ -23,8 +23,7 @@ def test_a_switch_turns_off_one_field_and_nothing_else():
 def test_a_backward_is_named_as_flash2s_is():
     """128 queries a step and 2 · 64 keys a tile, dQ added by TMA; then in two passes of 3 · 64."""
     one = registry._hopper_parameters(backward.parameters(backward.Tuning(128, "reduce")), False)
-    assert {"key_block_m": 128, "key_block_n": 128, "one_pass": True, "tma_sum": True,
-            "deterministic": False}.items() <= one.items()
+    assert {"key_block_m": 128, "key_block_n": 128, "one_pass": True, "deterministic": False}.items() <= one.items()
     assert not any(name.startswith("query_") for name in one)
     two = registry._hopper_parameters(backward.parameters(backward.Tuning(
         64, "none", consumers=3, query_consumers=3, block_n=64, query_stages=4)), True)
